@@ -47,6 +47,7 @@ cdef enum:
 ctypedef struct LinkFrame:
     uint8_t type
     uint8_t flags               # of messages. ROUTE: the highest QoS of the filter's subscribers
+    uint8_t durability          # of a message: DURABILITY_... of its listener or topic; 0 = the general one
     uint16_t version
     uint16_t slot               # number of the worker that sends HELLO or WELCOME
     uint16_t workers            # number of workers that it knows

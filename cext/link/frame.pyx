@@ -10,9 +10,10 @@ from cext.codec.utf8 cimport utf8_check
 from cext.topic.name cimport Filter, filter_parse, name_check
 
 cdef enum:
+    LINK_DURABILITY_MAX = 4     # DURABILITY_STRICT of the broker
     LONG_LENGTH = 4             # bytes of the length of properties and of a publisher, which may be longer than 65535 bytes
 
-# v version  s slot  w workers  l log  r run  n number  i identity  m part  f flags  q QoS  o members online  e expiry
+# v version  s slot  w workers  l log  r run  n number  i identity  m part  f flags  q QoS  o members online  e expiry  d durability
 # t topic  u filter  g group  c publisher  p properties  b payload: the rest of the frame
 cdef extern from *:
     """
@@ -25,7 +26,7 @@ cdef extern from *:
         "",                 /* SNAPSHOT_END */
         "n", "n",           /* ASK, ASK_RETAINED */
         "fegctpb",          /* MESSAGE0 */
-        "fnimegctpb",       /* MESSAGE */
+        "fdnimegctpb",      /* MESSAGE */
         "n",                /* VOID */
         "i",                /* RELEASED */
         "fectpb",           /* RETAINED */
@@ -49,8 +50,8 @@ cdef const char* link_error_text(int error) noexcept nogil:
         return b"number"
     if error == wrong(c'i') or error == wrong(c'm'):
         return b"identity"
-    if error == wrong(c'f') or error == wrong(c'q') or error == wrong(c'o') or error == wrong(c'e'):
-        return b"flags, QoS or expiry"
+    if error == wrong(c'f') or error == wrong(c'q') or error == wrong(c'o') or error == wrong(c'e') or error == wrong(c'd'):
+        return b"flags, QoS, durability or expiry"
     if error == wrong(c't'):
         return b"topic"
     if error == wrong(c'u') or error == wrong(c'g'):
@@ -103,7 +104,7 @@ cdef inline uint32_t number_bytes(char field) noexcept nogil:
         return 4
     if field == c'v' or field == c's' or field == c'w' or field == c'm':
         return 2
-    return 1 if field == c'f' or field == c'q' else 0
+    return 1 if field == c'f' or field == c'q' or field == c'd' else 0
 
 
 cdef bint number_take(char field, const uint8_t* p, LinkFrame* f) noexcept nogil:
@@ -129,6 +130,9 @@ cdef bint number_take(char field, const uint8_t* p, LinkFrame* f) noexcept nogil
     if field == c'f' or field == c'q':
         f.flags = p[0]
         return f.flags & 3 < 3 and f.flags <= (LINK_FLAGS if field == c'f' else 2)
+    if field == c'd':
+        f.durability = p[0]
+        return p[0] <= LINK_DURABILITY_MAX
     return short_take(field, <uint32_t>p[0] | <uint32_t>p[1] << 8, f)
 
 
@@ -224,6 +228,8 @@ cdef inline uint64_t number_of(char field, const LinkFrame* f) noexcept nogil:
         return f.online
     if field == c'f' or field == c'q':
         return f.flags
+    if field == c'd':
+        return f.durability
     return f.version if field == c'v' else f.slot if field == c's' else f.workers if field == c'w' else f.part
 
 

@@ -100,7 +100,7 @@ cdef int out_keep(Links* x, uint32_t slot, void* message, const LinkSend* s, Lin
     k = kept_at(o, o.first + o.n)
     k.message, k.waiter, k.identity, k.batch, k.tried = message, w, s.identity, s.batch, s.tried
     k.group, k.group_n, k.publisher, k.publisher_n = group, <uint16_t>s.group.n, publisher, s.publisher.n
-    k.bytes, k.part, k.flags = s.bytes + KEPT_ROOM, s.part, s.flags
+    k.bytes, k.part, k.flags, k.durability = s.bytes + KEPT_ROOM, s.part, s.flags, s.durability
     if mosq_rule_off(x.off, RULE_CHOICE_RECORDED):
         k.batch = 0
     if s.flags & LINK_OWNER:
@@ -154,7 +154,7 @@ cdef int kept_send(Links* x, uint32_t slot, Kept* k, uint64_t number) noexcept n
     x.ops.view(x.owner, k.message, &f)
     f.type = LF_MESSAGE
     f.flags |= k.flags | (LINK_AGAIN if number <= o.carried else 0)
-    f.number, f.identity, f.part = number, k.identity, k.part
+    f.number, f.identity, f.part, f.durability = number, k.identity, k.part, k.durability
     f.group.p, f.group.n = k.group, k.group_n
     f.publisher.p, f.publisher.n = k.publisher, k.publisher_n
     return frame_send(x, slot, LINK_OUT, &f, k.message)
@@ -289,7 +289,7 @@ cdef void choose_again(Links* x, uint32_t slot, uint64_t number) noexcept nogil:
     cdef LinkOut* o = &x.peers[slot].out
     cdef Kept* k = kept_at(o, number)
     cdef LinkSend s
-    s.flags, s.part, s.bytes, s.identity, s.batch = k.flags, k.part, k.bytes - KEPT_ROOM, k.identity, 0
+    s.flags, s.durability, s.part, s.bytes, s.identity, s.batch = k.flags, k.durability, k.part, k.bytes - KEPT_ROOM, k.identity, 0
     s.tried = k.tried | <uint64_t>1 << slot
     s.group.p, s.group.n = k.group, k.group_n
     s.publisher.p, s.publisher.n = k.publisher, k.publisher_n

@@ -42,6 +42,7 @@ ctypedef struct LinkWaiter:     # what a publisher or subscriber waits for; see 
 
 ctypedef struct LinkSend:       # how a message with a number goes to one log
     uint8_t flags               # QoS, LINK_RETAIN, LINK_OWNER, LINK_PLAIN
+    uint8_t durability          # as in LinkFrame
     uint16_t part               # copies of one QoS 2 message for shared groups: 1, 2, ... in the order in which the choices were recorded
     uint32_t bytes              # size with which the message counts
     uint64_t identity           # of a QoS 2 message; otherwise 0
@@ -117,6 +118,7 @@ ctypedef struct Kept:           # a message with a number
     uint16_t group_n
     uint16_t part
     uint8_t flags
+    uint8_t durability
 
 cdef enum:
     LO_DOWN = 0                 # no connection

@@ -24,7 +24,7 @@ def decode(bytes data, uint32_t frame_max=1000000):
         return link_error_text(taken).decode()
     if taken == 0:
         return 0
-    return taken, {"type": f.type, "flags": f.flags, "version": f.version, "slot": f.slot, "workers": f.workers, "part": f.part,
+    return taken, {"type": f.type, "flags": f.flags, "durability": f.durability, "version": f.version, "slot": f.slot, "workers": f.workers, "part": f.part,
                    "online": f.online, "expiry": f.expiry, "log": f.log, "run": f.run, "number": f.number, "identity": f.identity,
                    "group": bytes_of(f.group), "publisher": bytes_of(f.publisher), "text": bytes_of(f.text), "props": bytes_of(f.props), "payload": bytes_of(f.payload)}
 
@@ -39,7 +39,7 @@ def encode(dict fields):
     cdef bytes payload = fields.get("payload", b"")
     cdef bytearray out
     memset(&f, 0, sizeof(f))
-    f.type, f.flags = fields["type"], fields.get("flags", 0)
+    f.type, f.flags, f.durability = fields["type"], fields.get("flags", 0), fields.get("durability", 0)
     f.version, f.slot, f.workers, f.part = fields.get("version", 0), fields.get("slot", 0), fields.get("workers", 0), fields.get("part", 0)
     f.online, f.expiry = fields.get("online", 0), fields.get("expiry", 0)
     f.log, f.run = fields.get("log", 0), fields.get("run", 0)

@@ -227,7 +227,7 @@ class Control:
         self._open_store(engine)
         if self.arrival is not None:
             self.arrival.restore(engine, self.log.report)
-        self.reload_fd = engine.watch_reload(signals.RELOAD)
+        self.reload_fd = engine.watch_reload(signals.RELOAD) if self.worker is None else -1
         if self.arrival is None:
             process.map_threads()
         if self.worker is None:
@@ -615,8 +615,9 @@ class Control:
         self.poll = poll = select.poll()
         poll.register(self.engine.event_fd(), select.POLLIN)
         poll.register(self.signals.read_fd, select.POLLIN)
-        poll.register(self.reload_fd, select.POLLIN)
-        if self.worker is not None:
+        if self.worker is None:
+            poll.register(self.reload_fd, select.POLLIN)
+        else:
             poll.register(self.worker.channel.fileno(), select.POLLIN)
         self._tick_s = time.monotonic() + TICK_S
         while not self.loop.ended:

@@ -13,6 +13,9 @@ the old ones in four steps, of which each is one rename or can be done again. A 
     before/     the old stores are moved here
     placing/    was divided/: the new stores are moved from here to their places, `workers` last; then before/ goes
 
+A file `restored` says that the stores come from a backup: each ends at a moment of its own. The start settles what was
+on its way between them, by the same change, to the same or to another number.
+
 Imported before the broker listens, so it imports almost nothing.
 """
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 FILE = "workers"
 WORKER = "worker."
 OF = "of"                       # in the folder of each worker
+RESTORED = "restored"
 DIVIDING, DIVIDED, BEFORE, PLACING = "dividing", "divided", "before", "placing"
 UNFINISHED = (DIVIDING, DIVIDED, BEFORE, PLACING)
 KEEP = "keep"                   # in BEFORE: the old stores had damaged places, and stay
@@ -59,6 +63,8 @@ def changes(config: "Config", root: str) -> bool:
     if any(name in UNFINISHED for name in names):
         return True
     found = read_layout(root) if FILE in names else None
+    if found is not None and RESTORED in names:
+        return True
     return config.cluster_local != (found.workers if found is not None else 1)
 
 
@@ -78,8 +84,8 @@ def arrange(config: "Config", root: str, report: "Report") -> bytes:
             raise OSError(f"{root} cannot be made: {error.strerror}. Workers need a folder for their stores.") from None
     else:
         return b""
-    if found is not None and found.workers == count:
-        _check(root, found)
+    if found is not None and found.workers == count and not is_restored(root):
+        check(root, found)
         return found.key
     if found is None and count > 1:
         handover.settle(config, root, report)   # what a start with one process does first
@@ -88,8 +94,18 @@ def arrange(config: "Config", root: str, report: "Report") -> bytes:
     if found is None and count == 1:
         return b""
     if found is not None:
-        _check(root, found)
+        check(root, found)
     return _change(root, found, count, report)
+
+
+def is_restored(root: str) -> bool:
+    """Return whether the stores come from a backup, and no start has settled them."""
+    return os.path.exists(os.path.join(root, RESTORED))
+
+
+def mark_restored(root: str) -> None:
+    """Let the next start settle what is between the stores. Raises OSError."""
+    _write(os.path.join(root, RESTORED), "")
 
 
 def read_layout(root: str) -> Layout | None:
@@ -150,7 +166,7 @@ def _write(path: str, text: str) -> None:
         os.fsync(fd)
 
 
-def _check(root: str, layout: Layout) -> None:
+def check(root: str, layout: Layout) -> None:
     """Raise OSError if the folders are not those that belong to the layout."""
     count = layout.workers
     there = {name for name in os.listdir(root) if name.startswith(WORKER)}
@@ -223,7 +239,9 @@ def _divide(root: str, sources: list[str], found: Layout | None, layout: Layout 
             shown_s = now_s
             report(INFORMATION, f"Dividing the stores: {100 * done // max(total, 1)} %.")
 
-    report(NOTICE, f"Dividing the stores in {root}: from {_workers(old.n)} to {_workers(new.n)}.")
+    restored = is_restored(root)
+    report(NOTICE, f"Dividing the stores in {root}: from {_workers(old.n)} to {_workers(new.n)}"
+                   f"{', because they come from a backup' if restored else ''}.")
     targets = [stage] if layout is None else [os.path.join(stage, f"{WORKER}{i + 1}") for i in range(new.n)]
     need = 0
     try:
@@ -231,7 +249,7 @@ def _divide(root: str, sources: list[str], found: Layout | None, layout: Layout 
         for target in targets:
             os.makedirs(target, 0o700, exist_ok=True)
         places = {os.path.join(root, f"{WORKER}{i + 1}"): i for i in range(old.n)}
-        division = Division(sources, old, targets, new, progress, [places.get(one, 0) for one in sources])
+        division = Division(sources, old, targets, new, progress, [places.get(one, 0) for one in sources], restored)
         need = 2 * SEGMENT_BYTES * new.n + division.live_bytes()
         if _free(root) < need:
             raise StoreError("No space left on device")
@@ -315,7 +333,7 @@ def _finish(root: str, report: "Report") -> None:
 
 def _move(source: str, target: str) -> None:
     """Move the stores of a folder to another one; `workers` last."""
-    names = [name for name in os.listdir(source) if name.startswith((handover.SEGMENT, WORKER))]
+    names = [name for name in os.listdir(source) if name.startswith((handover.SEGMENT, WORKER)) or name == RESTORED]
     for name in [*names, FILE]:
         if os.path.lexists(os.path.join(source, name)):
             os.rename(os.path.join(source, name), os.path.join(target, name))

@@ -263,7 +263,7 @@ def test_a_backup_ends_if_the_broker_writes_faster(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(sources, "segments", lambda folder: ([(1, number := next(count), 0), (2, number + 1, 0)], []))
     monkeypatch.setattr(sources, "segment_read", lambda folder, slot, number: bytes(100))
     with pytest.raises(BackupError, match="faster than this command copies"):
-        sources.copy_store(str(tmp_path), lambda content: None)
+        sources.StoreCopy(str(tmp_path), lambda content: None).finish()
     assert next(count) < 100
 
 
@@ -556,7 +556,7 @@ ONE = {"size": 1, "sha256": "0", "mode": 0o600}
 
 
 @pytest.mark.parametrize(("manifest", "members", "why"), [
-    ({"format": 2, "broker": "mosq 9.0", "members": {}}, {}, "Install that version"),
+    ({"format": 3, "broker": "mosq 9.0", "members": {}}, {}, "Install that version"),
     ({"format": "x", "broker": 1}, {}, "damaged manifest"),
     ([], {}, "damaged manifest"),
     ({"format": 1, "broker": "mosq", "members": {"store/a": 1}}, {}, "damaged manifest"),

@@ -19,6 +19,7 @@ from mosq.tools.db.export import Lines, export
 from mosq.tools.db.mosquitto_export import MosquittoExport
 from mosq.tools.db.read import state_of
 from mosq.tools.db.report import figures, problems, stats_text
+from mosq.tools.db.several import Stores
 from mosq.tools.db.state import GAP_MAX, HALF, Places, State
 from mosq.tools.db.store import StoreError
 from tests.db.fake import FakeSource
@@ -81,7 +82,7 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run `mosq db ...` on a list of records."""
     def run(records: list[Any] | FakeSource, *arguments: str) -> Result:
         source = records if isinstance(records, FakeSource) else FakeSource(records)
-        monkeypatch.setattr(commands, "open_store", lambda _directory: source)
+        monkeypatch.setattr(commands, "open_stores", lambda directory: Stores(directory, [(0, source)]))
         return CliRunner().invoke(commands.db, [arguments[0], "DIR", *arguments[1:]], standalone_mode=False)
 
     return run

@@ -21,7 +21,7 @@ FRAMES: list[link_api.Fields] = [
     {"type": ASK, "number": 1},
     {"type": ASK_RETAINED, "number": 2**64 - 1},
     {"type": MESSAGE0, "flags": PLAIN, "text": b"a/b", "payload": b"x" * 300},
-    {"type": MESSAGE, "flags": 2 | RETAIN | OWNER | PLAIN | EXPIRES, "number": 9, "identity": 4, "part": 1, "expiry": 60,
+    {"type": MESSAGE, "flags": 2 | RETAIN | OWNER | PLAIN | EXPIRES, "durability": 4, "number": 9, "identity": 4, "part": 1, "expiry": 60,
      "group": b"$share/g/a/#", "publisher": b"\0\0\0\x80c\0u\0", "text": b"a/b", "props": b"\x26\x00\x01a\x00\x01b", "payload": b"p"},
     {"type": MESSAGE, "flags": OWNER, "number": 10, "text": b"a"},
     {"type": MESSAGE, "flags": AGAIN | 1 | PLAIN, "number": 11, "text": b"a"},
@@ -42,29 +42,30 @@ WRONG: list[tuple[link_api.Fields, str]] = [
     ({"type": HELLO, "version": 1, "slot": 2, "workers": 2, "log": 1, "run": 1}, "number of the worker"),
     ({"type": HELLO, "version": 1, "slot": 0, "workers": 65, "log": 1, "run": 1}, "number of the worker"),
     ({"type": HELLO, "version": 1, "slot": 0, "workers": 2, "log": 0, "run": 1}, "log or run"),
-    ({"type": ROUTE, "flags": 3, "text": b"a"}, "flags, QoS or expiry"),
-    ({"type": ROUTE, "flags": 4, "text": b"a"}, "flags, QoS or expiry"),
+    ({"type": ROUTE, "flags": 3, "text": b"a"}, "flags, QoS, durability or expiry"),
+    ({"type": ROUTE, "flags": 4, "text": b"a"}, "flags, QoS, durability or expiry"),
     ({"type": ROUTE, "text": b""}, "filter"),
     ({"type": ROUTE, "text": b"a/#/b"}, "filter"),
     ({"type": ROUTE, "text": b"$share//a"}, "filter"),
     ({"type": ROUTE, "text": b"\xff"}, "filter"),
     ({"type": ASK, "number": 0}, "number"),
     ({"type": OPEN, "identity": 0}, "identity"),
-    ({"type": MESSAGE0, "flags": 1 | PLAIN, "text": b"a"}, "flags, QoS or expiry"),
+    ({"type": MESSAGE0, "flags": 1 | PLAIN, "text": b"a"}, "flags, QoS, durability or expiry"),
     ({"type": MESSAGE0, "flags": PLAIN, "text": b"a/+"}, "topic"),
-    ({"type": MESSAGE0, "flags": PLAIN, "expiry": 1, "text": b"a"}, "flags, QoS or expiry"),
-    ({"type": MESSAGE, "flags": 128 | 1 | PLAIN, "number": 1, "text": b"a"}, "flags, QoS or expiry"),
-    ({"type": MESSAGE, "flags": 1, "number": 1, "text": b"a"}, "flags, QoS or expiry"),
-    ({"type": MESSAGE, "flags": PLAIN, "number": 1, "text": b"a"}, "flags, QoS or expiry"),
+    ({"type": MESSAGE0, "flags": PLAIN, "expiry": 1, "text": b"a"}, "flags, QoS, durability or expiry"),
+    ({"type": MESSAGE, "flags": 128 | 1 | PLAIN, "number": 1, "text": b"a"}, "flags, QoS, durability or expiry"),
+    ({"type": MESSAGE, "flags": 1, "number": 1, "text": b"a"}, "flags, QoS, durability or expiry"),
+    ({"type": MESSAGE, "flags": PLAIN, "number": 1, "text": b"a"}, "flags, QoS, durability or expiry"),
     ({"type": MESSAGE, "flags": 1 | PLAIN, "number": 1, "identity": 1, "text": b"a"}, "identity"),
     ({"type": MESSAGE, "flags": 2 | PLAIN, "number": 1, "text": b"a"}, "identity"),
     ({"type": MESSAGE, "flags": 1 | PLAIN, "number": 1, "part": 1, "text": b"a"}, "identity"),
+    ({"type": MESSAGE, "flags": 1 | PLAIN, "durability": 5, "number": 1, "text": b"a"}, "flags, QoS, durability or expiry"),
     ({"type": MESSAGE, "flags": 1, "number": 1, "group": b"a/#", "text": b"a"}, "filter"),
 ]
 
 
 def with_defaults(fields: link_api.Fields) -> link_api.Fields:
-    empty: link_api.Fields = dict.fromkeys(("flags", "version", "slot", "workers", "part", "online", "expiry", "log", "run", "number", "identity"), 0)
+    empty: link_api.Fields = dict.fromkeys(("flags", "durability", "version", "slot", "workers", "part", "online", "expiry", "log", "run", "number", "identity"), 0)
     return empty | dict.fromkeys(("group", "publisher", "text", "props", "payload"), b"") | fields
 
 

@@ -112,6 +112,18 @@ def test_a_plugin_that_keeps_the_state_is_refused(compiled):
         assert "keeps the broker's state, and cannot be used with `cluster_local 2`" in broker.log()
 
 
+def test_a_reload_with_a_plugin_that_keeps_the_state_is_refused(compiled):
+    with Workers(2) as broker:
+        text = broker.config.read_text()
+        broker.config.write_text(f"{text}plugin {compiled('keeper')}\nplugin_opt_file {broker.dir}/kept\n")
+        before = broker.pids()
+        broker.send_signal(signal.SIGHUP)
+        broker.wait_log("The configuration was not reloaded, the old one stays in force: Worker ")
+        assert "keeps the broker's state, and cannot be used with `cluster_local 2`" in broker.log()
+        broker.connect("c")
+        assert broker.pids() == before
+
+
 def test_a_reload_with_a_plugin_that_fails_changes_no_worker(compiled):
     with Workers(2, config(compiled("events"), "basic,control"), user="mosquitto") as broker:
         text = broker.config.read_text()

@@ -101,7 +101,7 @@ def test_a_copy_of_a_live_store_is_one_moment_of_it(pace: int, pieces: int, monk
         monkeypatch.setattr(sources, "segments", functools.partial(segments, disk=disk))
         monkeypatch.setattr(sources, "segment_read", functools.partial(segment_read, disk=disk))
         contents: list[bytes] = []
-        disk.race(lambda: sources.copy_store("/d", contents.append), writing(owner, 60), pieces, pace)  # noqa: B023  # it runs now
+        disk.race(lambda: sources.StoreCopy("/d", contents.append).finish(), writing(owner, 60), pieces, pace)  # noqa: B023  # it runs now
         restored = restored_from(contents)
         loss = restored.loss
         assert (loss["n"], loss["unreadable"], loss["foreign"]) == (0, 0, 0), (fill, loss)

@@ -241,27 +241,33 @@ RUN = {"log": 77, "run": 1}
     (True, True, (b"q", b"#"), False),
     (True, False, (b"$share/g/q", b"$share/g/q"), False),       # one member of the group has it
     (True, False, (b"$share/h/q", b"$share/g/q"), True),
+    (True, True, (b"$share/h/q", b"$share/g/q"), False),
+    (False, True, (b"$share/h/q", b"$share/g/q"), True),        # it went to worker 2, which does not have it
+    (None, True, (b"q", b"$share/g/q"), True),  # worker 2 has it for its plain subscribers, and not for the group
+    (True, False, (b"", b"q"), False),          # a subscription with QoS 0
 ])
-def test_a_qos_2_message_that_a_part_of_the_workers_has(tmp_path: Path, arrived: bool, local_done: bool,
+def test_a_qos_2_message_that_a_part_of_the_workers_has(tmp_path: Path, arrived: bool | None, local_done: bool,
                                                         filters: tuple[bytes, bytes], again: bool) -> None:
     key = spread(2)
+    part = worker_place(key.key, filters[1], 1 << 16) | 1
     for place in range(2):
         writer = Writer(tmp_path / f"{place}", 1)
         client_id = next(b"id%d" % i for i in range(99) if worker_place(key.key, b"id%d" % i, 2) == place)
         writer.ids, writer.tails = {1: client_id}, {1: 0}
         writer.add(kinds.LINK_RUN, log=77 + place, run=1)
         writer.session(1, False)
-        writer.add(kinds.SUB, sno=1, options=2, sub_id=0, filter=filters[place])
+        writer.add(kinds.SUB, sno=1, options=2 if filters[place] else 0, sub_id=0, filter=filters[place] or b"q")
         if place == 0:
             writer.add(kinds.INBOX, sno=1, pid=5, refused=False, identity=9, local_done=local_done, **{**MESSAGE, "qos": 2}, topic=b"q",
                        payload=b"p")
-            writer.add(kinds.LINK_CHOICE, identity=9, part=1, worker=1)
-        elif arrived:
-            writer.add(kinds.LINK_IDENTITY, worker=0, log=77, identity=9, part=0)
+            if filters[1].startswith(b"$share"):
+                writer.add(kinds.LINK_CHOICE, identity=9, part=part, worker=1)
+        elif arrived is not False:
+            writer.add(kinds.LINK_IDENTITY, worker=0, log=77, identity=9, part=part if arrived and filters[1].startswith(b"$share") else 0)
         writer.finish()
     division = Division([str(tmp_path / "0"), str(tmp_path / "1")], key, [str(tmp_path / "new")], ALONE)
     division.write("a test")
-    assert division.again == (again and (arrived or local_done))
+    assert division.again == (again and (arrived is not False or local_done))
     records: list[Any] = []
     scan(str(tmp_path / "new"), records.extend)
     inbox = [record_decode(kind, body) for _, kind, _, body in records if kind == kinds.INBOX]

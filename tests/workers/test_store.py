@@ -160,24 +160,3 @@ def test_a_damaged_file_of_mosquitto_stops_the_start() -> None:
         assert not list((broker.dir / "mosquitto.db.store").glob("worker*"))
     finally:
         broker.close()
-
-
-def test_the_commands_for_stores_name_the_folders_of_workers() -> None:
-    with Workers(2, STORE) as broker:
-        folder = broker.dir / "mosquitto.db.store"
-        done = subprocess.run([*command(), "db", "stats", str(folder)], capture_output=True, text=True, timeout=30, check=False)
-        assert done.returncode != 0 and "here are the stores of 2 workers" in done.stderr
-        done = subprocess.run([*command(), "db", "check", "--live", str(folder / "worker.1")], capture_output=True, text=True, timeout=30,
-                              check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_backup_of_workers_is_refused() -> None:
-    broker = Broker("cluster_local 2\nuser root\n" + STORE)
-    try:
-        done = subprocess.run([*command(), "backup", "-c", str(broker.config), str(broker.dir / "all.tar.gz")], capture_output=True,
-                              text=True, timeout=30, check=False)
-        assert done.returncode != 0
-        assert "(`cluster_local 2`) cannot be backed up" in done.stderr
-    finally:
-        broker.close()

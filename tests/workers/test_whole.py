@@ -6,6 +6,7 @@ import http.client
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +15,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as families
 
 from tests.harness.broker import command, free_port
-from tests.harness.packets import Disconnect, Puback, Publish, Suback, Subscribe
+from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe
+from tests.harness.properties import P
 from tests.harness.wire import Wire
+from tests.http.dashboard import USERS
+from tests.http.dashboard import Scene as Dashboard
 from tests.workers.case import Workers, until
 
 TOPIC = "$CONTROL/mosq/broker/v1"
@@ -264,8 +268,27 @@ def test_mosq_top_shows_all_workers(scene: Scene) -> None:
         assert name in done.stdout
 
 
-def test_a_reload_of_the_dashboard_reloads_all_workers(scene: Scene) -> None:
+def test_sighup_with_a_dashboard_serves_it_again(scene: Scene) -> None:
     scene.broker.send_signal(signal.SIGHUP)
     scene.broker.wait_log("Reloading config.")
     until(lambda: scene.get("/api/v1/version"))
     assert scene.data(1, "getStats")["clients"]["clients_connected"] == 2
+
+
+def test_the_button_of_the_dashboard_reloads_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`retain_available` is in the CONNACK of each client, whichever worker it belongs to."""
+    monkeypatch.setenv("MOSQ_BROKER", f"{sys.executable} -m mosq --workers 2")
+    with Dashboard() as page:
+        def connected(i: int) -> Connack:
+            client = Wire(page.broker.port, 5)
+            client.send(Connect(f"c{i}", username="device", password=USERS["device"].encode()))
+            answer = client.read_packet()
+            client.close()
+            assert isinstance(answer, Connack)
+            return answer
+
+        assert not any((P.RETAIN_AVAILABLE, 0) in connected(i).props for i in range(12))
+        page.broker.config.write_text("retain_available false\n" + page.broker.config.read_text())
+        assert page.change("reload", {}) == (200, {})
+        until(lambda: all((P.RETAIN_AVAILABLE, 0) in connected(i).props for i in range(12)), page.broker.log)
+        assert page.broker.log().count("Reloading config.") == 1

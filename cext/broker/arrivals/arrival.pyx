@@ -10,10 +10,9 @@ from cext.base.view cimport View
 from cext.broker.arrivals.fanouts cimport fanout_arrived
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.durable cimport Durable, changes_of, durable_of, lacks_since
+from cext.broker.core.durable cimport Durable, batch_needed, changes_of, durable_of, lacks_since
 from cext.broker.core.link_state cimport BrokerLinks, links_of
 from cext.broker.core.publication_state cimport Publication, SCOPE_LOCAL
-from cext.broker.core.settings cimport DURABILITY_GROUP
 from cext.broker.core.stats cimport DROP_SESSION_ENDED
 from cext.broker.links.outward cimport EXPIRY_SECOND_MS, group_worker
 from cext.broker.links.publisher cimport publisher_read
@@ -40,6 +39,7 @@ cdef void publication_of_frame(Broker* b, const LinkFrame* f, Publication* p) no
     p.props = f.props
     p.payload = f.payload
     p.qos = f.flags & ARRIVAL_QOS
+    p.durability = f.durability
     p.retain = (f.flags & LINK_RETAIN) != 0
     p.shaped = f.payload.n < LEND_MIN_BYTES
     p.scope = SCOPE_LOCAL
@@ -88,9 +88,10 @@ cdef void group_again(void* broker, uint32_t slot, void* message, LinkSend* s, L
         publication_of(&p, <Message*>message)
         p.scope = SCOPE_LOCAL
         p.journalled = 1
+        p.durability = s.durability
         share_deliver(b, &p, g)
         publication_fini(b, &p)
-        if waiter != NULL and b.durable != NULL and durable_of(b).level >= DURABILITY_GROUP:
+        if waiter != NULL and b.durable != NULL and batch_needed(durable_of(b), s.durability):
             link_wait_commit(&l.links, waiter, l.batch)
     else:
         dropped(b, NULL, DROP_SESSION_ENDED, (<Message*>message).topic)
@@ -126,8 +127,9 @@ cdef int arrival(void* broker, uint32_t slot, const LinkFrame* f, uint64_t* batc
         return LINK_NO_MEMORY    # a session lacks it; the others may get it twice, as from a client that is not acknowledged
     if not taken:
         return LINK_NO_MEMBER
-    if t != NULL and t.changes != changes and t.level >= DURABILITY_GROUP:
-        batch[0] = links_of(b).batch
+    if t != NULL and t.changes != changes:
+        if batch_needed(t, f.durability):
+            batch[0] = links_of(b).batch
         if f.identity:
             record_identity(b, slot, links_of(b).links.peers[slot].inward.log, f.identity, f.part)
     return LINK_TAKEN

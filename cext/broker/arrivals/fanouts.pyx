@@ -17,12 +17,12 @@ from libc.string cimport memcmp
 
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.durable cimport Durable, changes_of, durable_of
+from cext.broker.core.durable cimport Durable, batch_changed, batch_needed, changes_of, durable_of
 from cext.broker.core.job_state cimport Arrival, Job
 from cext.broker.core.jobs cimport job_append
 from cext.broker.core.link_state cimport BrokerLinks, FANOUT_PLACE_BYTES, links_of
 from cext.broker.core.publication_state cimport Publication
-from cext.broker.core.settings cimport DURABILITY_GROUP
+from cext.broker.core.settings cimport DURABILITY_STRICT
 from cext.broker.links.records cimport record_identity
 from cext.broker.routing.route cimport fanout_later, fanout_of, route
 from cext.link.frame cimport LinkFrame
@@ -98,10 +98,13 @@ cdef void fanout_done(Broker* b, Job* j) noexcept nogil:
     if l != NULL:                # otherwise the process ends
         fanout_leaves(l, j)
         l.fanout_places[a.slot] -= a.places
-        if a.recorded and t != NULL and t.level >= DURABILITY_GROUP:
+        if a.recorded and t != NULL:
             if a.identity:
                 record_identity(b, a.slot, a.log, a.identity, 0)
-            batch = l.batch if t.dirty else l.batch - 1
+            if j.durability == DURABILITY_STRICT:
+                batch_changed(t, 0)      # a batch that is synced also syncs those before it
+            if batch_needed(t, j.durability):
+                batch = l.batch if t.dirty else l.batch - 1
         link_arrived(&l.links, a.slot, a.log, a.run, a.number, a.identity, batch)
     free(a)
     j.arrival = NULL

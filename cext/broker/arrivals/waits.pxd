@@ -9,10 +9,10 @@ from cext.session.session cimport Session
 
 # Send PUBACK in the order of the packets, when this worker has committed what it recorded since `changes` was read, and the workers that have got the
 # message that was routed last have acknowledged it. waiter_is_left holds.
-cdef void ack_when_linked(Broker* b, Client* c, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m) noexcept nogil
-cdef void wait_of_job_done(Broker* b, LinkWaiter* w) noexcept nogil
+cdef void ack_when_linked(Broker* b, Client* c, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m, uint8_t durability) noexcept nogil
+cdef void wait_of_job_done(Broker* b, LinkWaiter* w, uint8_t durability) noexcept nogil
 # The same for PUBCOMP: the end of the inbox record comes first. The message keeps its identity until that is committed.
-cdef void ack_when_routed(Broker* b, Client* c, LinkWaiter* w, uint16_t pid, Message* m, uint64_t identity) noexcept nogil
+cdef void ack_when_routed(Broker* b, Client* c, LinkWaiter* w, uint16_t pid, Message* m, uint64_t identity, uint8_t durability) noexcept nogil
 # A PUBREL that came again, for a message that other workers have not acknowledged yet: its PUBCOMP goes to this client. Return 0 if there is none.
 cdef bint routed_again(Broker* b, Client* c, uint16_t pid) noexcept nogil
 # Return such a message; NULL = none.

@@ -11,12 +11,12 @@ from cext.broker.core.bridge_state cimport bridges_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport client_doom
 from cext.broker.core.client_state cimport Client, TIMER_LINK_WAIT
-from cext.broker.core.durable cimport Durable, durable_of
+from cext.broker.core.durable cimport Durable, batch_changed, batch_needed, durable_of
 from cext.broker.core.link_state cimport (
     BrokerLinks, LINK_WAIT_ACK, LINK_WAIT_ENDED, LINK_WAIT_PACKET, LINK_WAIT_REPLAY, LINK_WAIT_ROUTED, LINK_WAIT_WILL, LinkWait, links_of, waiter_take,
 )
 from cext.broker.core.pending_packet cimport pending_packet_resume
-from cext.broker.core.settings cimport DURABILITY_GROUP
+from cext.broker.core.settings cimport DURABILITY_GROUP, DURABILITY_STRICT
 from cext.broker.persist.pending_acks cimport pending_ack_due, pending_ack_linked
 from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end, persist_waiting_will_end
 from cext.broker.routing.session_release cimport session_release
@@ -37,7 +37,7 @@ cdef LinkWait* wait_new(BrokerLinks* l, Client* c, int kind) noexcept nogil:
     return k
 
 
-cdef void ack_when_linked(Broker* b, Client* c, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m) noexcept nogil:
+cdef void ack_when_linked(Broker* b, Client* c, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m, uint8_t durability) noexcept nogil:
     cdef LinkWaiter* w = waiter_take(b)
     cdef BrokerLinks* l = links_of(b)
     cdef Durable* t = durable_of(b)
@@ -54,20 +54,22 @@ cdef void ack_when_linked(Broker* b, Client* c, uint16_t pid, uint8_t rc, uint64
     if c.jobs and m != NULL and b.jobs_tail != NULL and b.jobs_tail.message == m:
         b.jobs_tail.waiter = w           # a job records the deliveries in slices
         return
-    if t != NULL and t.level >= DURABILITY_GROUP and t.changes != changes and link_wait_commit(&l.links, w, l.batch) != 0:
+    if t != NULL and t.changes != changes and batch_needed(t, durability) and link_wait_commit(&l.links, w, l.batch) != 0:
         client_doom(b, c, RC_QUOTA_EXCEEDED)
     link_waiter_close(&l.links, w)
 
 
-cdef void wait_of_job_done(Broker* b, LinkWaiter* w) noexcept nogil:
+cdef void wait_of_job_done(Broker* b, LinkWaiter* w, uint8_t durability) noexcept nogil:
     cdef BrokerLinks* l = links_of(b)
     cdef Durable* t = durable_of(b)
-    if t != NULL and t.level >= DURABILITY_GROUP:
+    if t != NULL and durability == DURABILITY_STRICT:
+        batch_changed(t, 0)              # a batch that is synced also syncs those before it
+    if t != NULL and batch_needed(t, durability):
         link_wait_commit(&l.links, w, l.batch if t.dirty else l.batch - 1)
     link_waiter_close(&l.links, w)
 
 
-cdef void ack_when_routed(Broker* b, Client* c, LinkWaiter* w, uint16_t pid, Message* m, uint64_t identity) noexcept nogil:
+cdef void ack_when_routed(Broker* b, Client* c, LinkWaiter* w, uint16_t pid, Message* m, uint64_t identity, uint8_t durability) noexcept nogil:      # parameters: a message, and what waits for it
     cdef BrokerLinks* l = links_of(b)
     cdef Durable* t = durable_of(b)
     cdef LinkWait* k = wait_new(l, c, LINK_WAIT_ROUTED)
@@ -82,6 +84,7 @@ cdef void ack_when_routed(Broker* b, Client* c, LinkWaiter* w, uint16_t pid, Mes
     k.session.jobs += 1
     k.message = message_ref(m)
     k.identity = identity
+    k.strict = durability == DURABILITY_STRICT
     if c.session.store_session_id:
         m.flags |= MESSAGE_LOCAL_DONE
         persist_inbound(b, c.session, pid, m, identity)      # in the batch of the deliveries here, so they are not made twice
@@ -89,7 +92,7 @@ cdef void ack_when_routed(Broker* b, Client* c, LinkWaiter* w, uint16_t pid, Mes
     if c.jobs and b.jobs_tail != NULL and b.jobs_tail.message == m:
         b.jobs_tail.waiter = w
         return
-    if t != NULL and t.level >= DURABILITY_GROUP and t.dirty:
+    if t != NULL and t.dirty and batch_needed(t, durability):
         link_wait_commit(&l.links, w, l.batch)
     link_waiter_close(&l.links, w)
 
@@ -100,6 +103,8 @@ cdef void routed(Broker* b, LinkWait* k, Client* c) noexcept nogil:
     cdef bint recorded = s.store_session_id != 0 and not s.flags & SESSION_ENDED
     if recorded:
         persist_inbound_end(b, s, k.pid)
+        if k.strict:
+            durable_of(b).strict = 1
     s.jobs -= 1
     message_unref(&b.messages, &b.reactor.buffers, k.message)
     k.session = NULL

@@ -4,6 +4,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.clock cimport clock_monotonic_us
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
+from cext.broker.core.settings cimport DURABILITY_GROUP, DURABILITY_STRICT
 from cext.session.message cimport Message
 from cext.session.session cimport Session
 from cext.store.state cimport Store
@@ -194,6 +195,14 @@ cdef inline Session* session_at(Durable* t, uint32_t store_session_id) noexcept 
 
 cdef inline uint64_t changes_of(Broker* b) noexcept nogil:
     return durable_of(b).changes if b.durable != NULL else 0
+
+
+# Return whether the open batch must be committed before the acknowledgement of what is recorded in it. `durability`: the level of the
+# message; 0 = the broker's. With DURABILITY_STRICT the batch is synced.
+cdef inline bint batch_needed(Durable* t, uint8_t durability) noexcept nogil:
+    if durability == DURABILITY_STRICT:
+        t.strict = 1
+    return (durability or t.level) >= DURABILITY_GROUP
 
 
 cdef inline bint lacks_since(Broker* b, uint64_t changes) noexcept nogil:

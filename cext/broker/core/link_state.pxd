@@ -55,6 +55,7 @@ ctypedef struct LinkWait:       # the context of a LinkWaiter
     uint32_t client_generation
     uint32_t position           # of the acknowledgement
     uint8_t kind                # LINK_WAIT_...
+    uint8_t strict              # LINK_WAIT_ROUTED; 1: the batch of the end must be synced
     uint16_t pid                # LINK_WAIT_ROUTED
     Session* session            # the same; counted in session.jobs
     Message* message            # the same; a reference

@@ -21,9 +21,9 @@ from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_ENDED, LinkWait, PeerLog, links_of
-from cext.broker.core.durable cimport durable_of
+from cext.broker.core.durable cimport batch_needed, durable_of
 from cext.broker.core.publication_state cimport Publication, SCOPE_REMOTE, SCOPE_WILL
-from cext.broker.core.settings cimport DURABILITY_GROUP, SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_STICKY, SHARE_STREAM
+from cext.broker.core.settings cimport SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_STICKY, SHARE_STREAM
 from cext.broker.core.stats cimport DROP_MEMORY
 from cext.broker.links.publisher cimport publisher_of_session
 from cext.broker.links.records cimport choice_stored, record_choice
@@ -130,10 +130,11 @@ cdef void numbered_send(Broker* b, BrokerLinks* l, Publication* p, uint32_t slot
         s.part = part_of(l, group)
         if p.scope & SCOPE_WILL or waits and p.source != NULL and p.source.store_session_id:
             record_choice(b, l.identity, s.part, slot)
-            s.batch = l.batch if durable_of(b).level >= DURABILITY_GROUP else 0
+            s.batch = l.batch if batch_needed(durable_of(b), p.durability) else 0
     if p.scope & SCOPE_WILL and not p.scope & SCOPE_REMOTE:
         s.batch = l.batch                   # its record says that it is sent
     s.bytes = message_bytes(p.message)
+    s.durability = p.durability
     s.identity = l.identity
     if link_send(&l.links, slot, p.message, &s, l.waiter) != 0:
         dropped(b, p.source, DROP_MEMORY, p.topic)

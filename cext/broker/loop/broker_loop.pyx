@@ -228,7 +228,7 @@ cdef void job_end(Broker* b, Job* j) noexcept nogil:
     if j.kind == JOB_FANOUT:
         fanout_end(b, j)
         if j.waiter != NULL and b.links != NULL:         # otherwise the process ends
-            wait_of_job_done(b, <LinkWaiter*>j.waiter)
+            wait_of_job_done(b, <LinkWaiter*>j.waiter, j.durability)
         if j.arrival != NULL:
             fanout_done(b, j)
         c = job_owner(b, j)

@@ -132,7 +132,7 @@ cdef inline void puback(Broker* b, Client* c, uint16_t pid, uint8_t verdict, uin
     if b.durable == NULL and b.links == NULL:
         client_ack(b, c, T_PUBACK, pid, verdict)         # nothing to wait for, and nothing waits
     elif waiter_is_left(b):
-        ack_when_linked(b, c, pid, verdict, changes, out.message)
+        ack_when_linked(b, c, pid, verdict, changes, out.message, out.durability)
     else:
         ack_when_committed(b, c, T_PUBACK, pid, verdict, changes, out.message, out.durability)
 
@@ -398,7 +398,7 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     identity = h.identity
     inbox_remove(&c.session.inbox, h)
     if waiter != NULL:
-        ack_when_routed(b, c, waiter, pid, m, identity)
+        ack_when_routed(b, c, waiter, pid, m, identity, durability)
         message_unref(&b.messages, &b.reactor.buffers, m)
         return 0
     if identity:

@@ -1,7 +1,8 @@
 """The format of a backup: a tar archive with a manifest as its last member.
 
   config/PATH       a file of the configuration, by its absolute path without the first `/`
-  store/NAME        a file of the store, by its path below the store's folder
+  store/NAME        a file of the store, by its path below the store's folder. With workers: worker.1/NAME, and their
+                    layout (mosq/server/layout.py)
   manifest.json     version of the format, version of mosq, time, folder of the store, and for each member its
                     size and its SHA-256; a field of its own head in the archive has the manifest's SHA-256
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, Self
 
 FORMAT = 1
+FORMAT_WORKERS = 2              # with the stores of several workers, which older versions would not find
 MANIFEST, CONFIG, STORE = "manifest.json", "config/", "store/"
 MANIFEST_SUM = "MOSQ.sha256"    # a field of the manifest's head, as POSIX allows to vendors
 MANIFEST_BYTES_MAX = 64 << 20
@@ -123,7 +125,7 @@ class Writer:
         """Add the manifest and the end of the archive."""
         import io
 
-        content = json.dumps({"format": FORMAT, "broker": f"mosq {VERSION}", "sum": MANIFEST_SUM, **about,
+        content = json.dumps({"broker": f"mosq {VERSION}", "sum": MANIFEST_SUM, **about,
                               "members": self.members},
                              ensure_ascii=False, indent=1).encode(errors="surrogateescape")
         member = tarfile.TarInfo(MANIFEST)
@@ -194,9 +196,9 @@ class Reader:
         except (OSError, EOFError, tarfile.TarError, zlib.error, ValueError, KeyError, TypeError, OverflowError,
                 RecursionError):
             raise BackupError(f"{self.path} has a damaged manifest. Take another backup.") from None
-        if number > FORMAT:
+        if number > FORMAT_WORKERS:
             raise BackupError(f"{self.path} was written by {by} in format {number}; this mosq {VERSION} reads formats "
-                              f"up to {FORMAT}. Install that version or a newer one.")
+                              f"up to {FORMAT_WORKERS}. Install that version or a newer one.")
         members = manifest.get("members")
         is_right = isinstance(members, dict) and all(
             isinstance(one, dict) and isinstance(one.get("size"), int) and isinstance(one.get("sha256"), str)

@@ -140,17 +140,15 @@ def _restore(                           # parameters: the options of the command
         reader: Reader, conf: str | None, data_to: str | None, config_to: str | None, force: bool, bars: Bars) -> None:
     from mosq.config.parser import load_config
     from mosq.server.process import find_account
-    from mosq.server.storage import store_place
+    from mosq.server.storage import store_root
     from mosq.tools.backup.restore import restore_config, restore_store
-    from mosq.tools.backup.save import refuse_workers
 
     if conf or data_to:
         name = os.path.basename(reader.manifest["store"] or "mosquitto.db.store")
         owner = None
         if conf:
             config = load_config(conf)
-            refuse_workers(config)
-            place = os.path.abspath(store_place(config))
+            place = os.path.abspath(store_root(config))
             try:
                 account = find_account(config.user)
             except (LookupError, ValueError) as error:

@@ -12,6 +12,7 @@ import pwd
 import shutil
 import time
 
+from mosq.server import layout
 from mosq.tools.backup.archive import CONFIG, STORE, BackupError, Reader
 from mosq.tools.db.mark import BEFORE_RESTORE, sync_folder
 from mosq.tools.db.store import LOCK, StoreError, StoreSource, open_store, segment_files
@@ -39,7 +40,7 @@ def restore_store(reader: Reader, folder: str, owner: tuple[int, int] | None, fo
     try:
         os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)
         if os.path.isdir(folder):
-            is_store = bool(segment_files(folder))
+            is_store = bool(segment_files(folder)) or os.path.exists(os.path.join(folder, layout.FILE))
             if not is_store and not force and not {LOCK}.issuperset(os.listdir(folder)):
                 raise BackupError(f"{folder} has files, but no store. Choose another folder, or give --force to "
                                   "replace the folder; it is kept under another name.")
@@ -99,9 +100,25 @@ def _opened(base: str, name: str, mode: int, owner: tuple[int, int] | None = Non
 
 def _check(stage: str) -> None:
     """Read the store once. A torn end is no error: the broker was writing."""
-    loss = StoreSource(stage).scan(lambda _: None)
-    if loss["unreadable"] or loss["foreign"]:
-        raise BackupError("The backup has damaged segments of the store. Take another backup.")
+    for folder in _stores_in(stage):
+        loss = StoreSource(folder).scan(lambda _: None)
+        if loss["unreadable"] or loss["foreign"]:
+            raise BackupError("The backup has damaged segments of the store. Take another backup.")
+
+
+def _stores_in(stage: str) -> list[str]:
+    """Return the folders of the stores; those of workers end at different moments, which the next start settles."""
+    try:
+        found = layout.read_layout(stage)
+    except OSError:
+        raise BackupError(f"The backup has a damaged file `{layout.FILE}`. Take another backup.") from None
+    if found is None:
+        return [stage]
+    layout.mark_restored(stage)
+    folders = [os.path.join(stage, f"{layout.WORKER}{i + 1}") for i in range(found.workers)]
+    for folder in folders:
+        os.makedirs(folder, 0o700, exist_ok=True)
+    return [folder for folder in folders if segment_files(folder)]
 
 
 def _sync(folder: str) -> None:

@@ -9,9 +9,10 @@ import time
 
 from mosq.config.errors import ConfigError
 from mosq.config.parser import load_config
-from mosq.server.storage import store_place
-from mosq.tools.backup.archive import CONFIG, GZIP, STORE, BackupError, Writer
-from mosq.tools.backup.sources import OpenFiles, config_files, config_name, copy_store, open_streams
+from mosq.server import layout
+from mosq.server.storage import store_root
+from mosq.tools.backup.archive import CONFIG, FORMAT, FORMAT_WORKERS, GZIP, STORE, BackupError, Writer
+from mosq.tools.backup.sources import OpenFiles, StoreCopy, config_files, config_name, open_streams
 from mosq.tools.db.mark import sync_folder
 from mosq.tools.db.store import LOCK, SEGMENT, StoreSource
 
@@ -19,8 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
-
-    from mosq.config.model import Config
 
     # label, bytes of all files -> function for the bytes of each step
     Progress = Callable[[str, int], Callable[[int], None]]
@@ -37,11 +36,35 @@ class Saved:
         self.unfinished = unfinished            # what killed backups have left beside the archive
 
 
-def refuse_workers(config: "Config") -> None:
-    """Raise BackupError if the broker has several stores, of which an archive would have none."""
-    if config.cluster_local > 1:
-        raise BackupError(f"The stores of workers (`cluster_local {config.cluster_local}`) cannot be backed up or "
-                          "restored yet. Stop the broker, and copy the folder.")
+class Stores:
+    """The stores of a broker: one in the folder, or one for each worker."""
+
+    def __init__(self, folder: str) -> None:
+        """Raises BackupError and OSError."""
+        self.folder = folder
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        self.layout = _layout_of(folder, names)
+        if self.layout is not None:
+            self.parts = [f"{layout.WORKER}{i + 1}" for i in range(self.layout.workers)]
+        else:
+            self.parts = [""] if any(name.startswith(SEGMENT) for name in names) else []
+
+    def check(self) -> None:
+        """Raise BackupError if a start has divided the stores since: then the copy has parts of both."""
+        now = Stores(self.folder)
+        if (now.layout and now.layout.stores) != (self.layout and self.layout.stores):
+            raise BackupError(f"The stores in {self.folder} were divided for another number of workers while they were "
+                              "copied. Try again.")
+
+
+def _layout_of(folder: str, names: list[str]) -> "layout.Layout | None":
+    if any(name in (layout.DIVIDED, layout.BEFORE, layout.PLACING) for name in names):
+        raise BackupError(f"The stores in {folder} are being divided for another number of workers. Try again when the "
+                          "broker has started; if it does not run, start it.")
+    try:
+        return layout.read_layout(folder)
+    except OSError as error:
+        raise BackupError(str(error)) from None
 
 
 def save(conf: str, target: str, with_secrets: bool, force: bool, progress: "Progress") -> Saved:
@@ -49,9 +72,7 @@ def save(conf: str, target: str, with_secrets: bool, force: bool, progress: "Pro
     ConfigError; then there is no archive, and an older one of that name is unchanged."""
     try:
         config = load_config(conf)
-        refuse_workers(config)
-        folder = os.path.abspath(store_place(config))
-        has_store = os.path.isdir(folder) and any(name.startswith(SEGMENT) for name in os.listdir(folder))
+        stores = Stores(os.path.abspath(store_root(config)))
         files, left_out = config_files(conf, config, with_secrets)
     except OSError as error:
         raise BackupError(f"{error.filename or conf}: {error.strerror}.") from None
@@ -64,7 +85,7 @@ def save(conf: str, target: str, with_secrets: bool, force: bool, progress: "Pro
         fd = _open_partial(partial)
         with open(fd, "wb", closefd=False) as out:
             writer = Writer(out, target.endswith("gz"))
-            left_out += _write(writer, conf, files, folder if has_store else None, progress)
+            left_out += _write(writer, conf, files, stores, progress)
             out.flush()
             os.fsync(fd)
         os.rename(partial, target)
@@ -80,7 +101,7 @@ def save(conf: str, target: str, with_secrets: bool, force: bool, progress: "Pro
             _remove(partial)
         if fd >= 0:
             os.close(fd)                # also gives the lock back
-    return Saved(writer.members, left_out, folder if has_store else None, _unfinished(target))
+    return Saved(writer.members, left_out, stores.folder if stores.parts else None, _unfinished(target))
 
 
 def _open_partial(path: str) -> int:
@@ -133,8 +154,9 @@ def _is_unfinished(path: str) -> bool:
         os.close(fd)
 
 
-def _write(writer: Writer, conf: str, files: list[str], folder: str | None, progress: "Progress") -> list[str]:
+def _write(writer: Writer, conf: str, files: list[str], stores: Stores, progress: "Progress") -> list[str]:
     """Write all members of an archive; return the files of the store that are left out."""
+    folder = stores.folder if stores.parts else None
     opened = OpenFiles()
     left_out: list[str] = []
     foreign: list[str] = []
@@ -145,11 +167,12 @@ def _write(writer: Writer, conf: str, files: list[str], folder: str | None, prog
             foreign = open_streams(folder, opened, marks_only=True)
         _add_all(writer, opened, progress("Copying", opened.total_bytes()))
         if folder is not None:
-            left_out = _write_store(writer, folder, progress)
+            left_out = _write_stores(writer, stores, progress)
             foreign += open_streams(folder, opened, marks_only=False)
             _add_all(writer, opened, progress("Copying streams", opened.total_bytes()))
-        writer.end({"made_at": time.strftime("%FT%TZ", time.gmtime()), "store": folder,
-                    "config": os.path.abspath(conf)})
+            stores.check()
+        writer.end({"format": FORMAT if stores.layout is None else FORMAT_WORKERS, "store": folder,
+                    "made_at": time.strftime("%FT%TZ", time.gmtime()), "config": os.path.abspath(conf)})
     finally:
         opened.close()
     return [*(f"{path} (damaged, or of another store)" for path in left_out),
@@ -162,20 +185,43 @@ def _add_all(writer: Writer, opened: OpenFiles, step: "Callable[[int], None]") -
     opened.close()
 
 
-def _write_store(writer: Writer, folder: str, progress: "Progress") -> list[str]:
-    """Write the segments of a store, with new names in log order; return the files that are left out."""
+def _write_stores(writer: Writer, stores: Stores, progress: "Progress") -> list[str]:
+    """Write the segments of all stores, with new names in log order; return the files that are left out.
+
+    Most of each store is copied first, the ends of all behind one another. So the moments at which the copies end are
+    as close together as possible, and each copy has all that its worker wrote since the first of them (`note_end`):
+    what a start needs to know which messages had reached which worker (mosq/tools/db/partly.py)."""
+    folders = [os.path.join(stores.folder, part) for part in stores.parts]
+    step = progress("Copying the store", sum(StoreSource(one).total_bytes() for one in folders))
+    copies = [_copy_of(writer, folder, f"{STORE}{part}/" if part else STORE, step)
+              for folder, part in zip(folders, stores.parts, strict=True)]
+    left_out: list[str] = []
+    if len(copies) > 1:
+        for copy in copies:
+            copy.begin()
+        for copy in copies:
+            copy.note_end()
+    for copy in copies:
+        left_out += copy.finish()
+    if stores.layout is not None:
+        for name in (layout.FILE, *(f"{part}/{layout.OF}" for part in stores.parts)):
+            with open(os.path.join(stores.folder, name), "rb") as file:
+                writer.add(f"{STORE}{name}", file, lambda count: None)
+    return left_out
+
+
+def _copy_of(writer: Writer, folder: str, prefix: str, step: "Callable[[int], None]") -> StoreCopy:
     lock = os.path.join(folder, LOCK)
     found = os.stat(lock if os.path.exists(lock) else folder)
     owner = os.stat_result((stat.S_IFREG | 0o600, *found[1:7], *[int(time.time())] * 3))
-    step = progress("Copying the store", StoreSource(folder).total_bytes())
     number = 0
 
     def add(content: bytes) -> None:
         nonlocal number
         number += 1
-        writer.add(f"{STORE}{SEGMENT}{number:06}", io.BytesIO(content), step, owner)
+        writer.add(f"{prefix}{SEGMENT}{number:06}", io.BytesIO(content), step, owner)
 
-    return copy_store(folder, add)
+    return StoreCopy(folder, add)
 
 
 def _remove(path: str) -> None:

@@ -1,7 +1,7 @@
 """The files of a broker: those that its configuration names, and a consistent set of the files of its store.
 
 The store is a log in segments: the broker appends to the newest one, and it drops the oldest one after its live records
-were appended again. `copy_store` copies the log up to a moment after its begin. Streams are copied after the store: a
+were appended again. `StoreCopy` copies the log up to a moment after its begin. Streams are copied after the store: a
 broker drops stream records behind the position that the store names. The marks of consumers are copied before it, so
 that no mark names a record that the backup does not contain. The marks of a stream are read before its files are
 listed, for the same reason.
@@ -16,6 +16,7 @@ from mosq.auth.dynsec.check import readable_directory
 from mosq.config.files import FILE, SECRET_FILES, pointers
 from mosq.config.plugin import DYNAMIC_SECURITY, all_plugins
 from mosq.tools.backup.archive import CONFIG, STORE, BackupError
+from mosq.tools.db.store import WORKER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,10 +106,9 @@ class OpenFiles:
         self.left_out.clear()
 
 
-def copy_store(folder: str, add: "Callable[[bytes], None]") -> list[str]:
+class StoreCopy:
     """Copy the store of a broker that may be running: give the content of segments to `add`, oldest first. Together
-    they hold each record that was written before this call, and no record without those before it. Return the files
-    that are no segments of this store. Raises OSError and BackupError.
+    they hold each record that was written before `finish`, and no record without those before it.
 
     `segment_read` takes the header of a segment first, and then the content from the back to the front. So the content
     of the newest segment has no gap, although the broker appends to it, and it includes the copies of live records
@@ -119,29 +119,59 @@ def copy_store(folder: str, add: "Callable[[bytes], None]") -> list[str]:
     copied is not needed: its live records are further on. One that was dropped after it was copied remains in the
     backup; the header of the newest segment names a later beginning of the log, so a start does not read it.
     """
-    copied: set[int] = set()
-    bytes_ = bytes_max = 0
-    for _ in range(ROUNDS):
-        found, others = segments(folder)
-        for slot, number, _ in found[:-1]:
-            content = segment_read(folder, slot, number) if number not in copied else None
+
+    def __init__(self, folder: str, add: "Callable[[bytes], None]") -> None:
+        self.folder, self._add = folder, add
+        self._copied: set[int] = set()
+        self._bytes = 0
+        self._from = 0                          # the newest segment at `note_end`
+        self._newest = 0                        # the newest segment of the last list
+        self._has_gap = False                   # one behind `_from` was dropped before it was copied
+
+    def begin(self) -> None:
+        """Copy all segments but the newest one. Raises OSError."""
+        self._copy(segments(self.folder)[0][:-1])
+
+    def note_end(self) -> None:
+        """Let the copy contain all that is written from now on until its end, also records that are soon not needed any
+        more."""
+        found, _ = segments(self.folder)
+        self._from = self._newest = found[-1][1] if found else 0
+
+    def _copy(self, found: "list[tuple[int, int, int]]") -> None:
+        for slot, number, _ in found:
+            content = segment_read(self.folder, slot, number) if number not in self._copied else None
             if content is not None:
-                add(content)
-                copied.add(number)
-                bytes_ += len(content)
-        if not found:
-            return _paths(folder, others)
-        slot, number, _ = found[-1]
-        content = segment_read(folder, slot, number)
-        found, _ = segments(folder)
-        if content is not None and found and found[-1][1] == number and copied.issuperset(one[1] for one in found[:-1]):
-            add(content)
-            return _paths(folder, others)
-        bytes_max = bytes_max or BYTES_FACTOR * bytes_ + BYTES_MORE
-        if bytes_ > bytes_max:
-            break
-    raise BackupError(f"The broker writes to {folder} faster than this command copies. Try again when it has less to "
-                      "do, or without compression (a name that does not end with gz).")
+                self._add(content)
+                self._copied.add(number)
+                self._bytes += len(content)
+            elif self._from and number not in self._copied and number >= self._from:
+                self._has_gap = True
+
+    def finish(self) -> list[str]:
+        """Copy the rest. Return the files that are no segments of this store. Raises OSError and BackupError."""
+        bytes_max = 0
+        for _ in range(ROUNDS):
+            found, others = segments(self.folder)
+            self._has_gap |= bool(self._from and found and found[0][1] > self._newest)
+            self._newest = found[-1][1] if found else 0
+            self._copy(found[:-1])
+            if not found:
+                return _paths(self.folder, others)
+            slot, number, _ = found[-1]
+            content = segment_read(self.folder, slot, number)
+            found, _ = segments(self.folder)
+            if (content is not None and found and found[-1][1] == number
+                    and self._copied.issuperset(one[1] for one in found[:-1])):
+                if self._has_gap:
+                    break
+                self._add(content)
+                return _paths(self.folder, others)
+            bytes_max = bytes_max or BYTES_FACTOR * self._bytes + BYTES_MORE
+            if self._bytes > bytes_max:
+                break
+        raise BackupError(f"The broker writes to {self.folder} faster than this command copies. Try again when it has "
+                          "less to do, or without compression (a name that does not end with gz).")
 
 
 def _paths(folder: str, slots: list[int]) -> list[str]:
@@ -155,7 +185,7 @@ def open_streams(folder: str, into: OpenFiles, marks_only: bool) -> list[str]:
     owner = os.stat(folder).st_uid
     left_out: list[str] = []
     base = os.path.join(folder, STREAMS)
-    for stream in sorted(os.listdir(base)) if os.path.isdir(base) else ():
+    for stream in _parts(base):
         if marks_only:
             opened = OpenFiles(owner)
             _open_files(folder, os.path.join(base, stream, CONSUMERS), opened)
@@ -172,6 +202,16 @@ def open_streams(folder: str, into: OpenFiles, marks_only: bool) -> list[str]:
         into.files.update(opened.files)
         left_out += opened.left_out
     return left_out
+
+
+def _parts(base: str) -> list[str]:
+    """Return the folders of all streams, and of the parts that workers write, by their path below `base`."""
+    found: list[str] = []
+    for stream in sorted(os.listdir(base)) if os.path.isdir(base) else ():
+        path = os.path.join(base, stream)
+        names = sorted(os.listdir(path)) if os.path.isdir(path) else []
+        found += [stream, *(os.path.join(stream, name) for name in names if name.startswith(WORKER))]
+    return found
 
 
 def _open_files(folder: str, place: str, into: OpenFiles) -> bool:

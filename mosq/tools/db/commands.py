@@ -11,6 +11,7 @@ from mosq.tools.terminal import progress_bar, silence_broken_pipe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mosq.tools.db.several import Stores
     from mosq.tools.db.store import Source
 
 EXIT_OK, EXIT_FAILED = 0, 1
@@ -34,10 +35,10 @@ Exit status:
 """
 
 
-def open_store(directory: str) -> "Source":
-    from mosq.tools.db.store import StoreSource
+def open_stores(directory: str) -> "Stores":
+    from mosq.tools.db.several import stores_in
 
-    return StoreSource(directory)
+    return stores_in(directory)
 
 
 def guarded(command: "Callable[[], int]") -> int:
@@ -74,20 +75,28 @@ quiet_option = click.option("--quiet", is_flag=True, help="Show no progress bar.
 @click.option("--live", is_flag=True, help="A broker is writing: a torn end is no error.")
 @quiet_option
 def check(directory: str, live: bool, quiet: bool) -> int:
-    """Read the whole store in DIR, and report damaged, lost and contradictory records."""
+    """Read the whole store in DIR, or those of all workers, and report damaged, lost and contradictory records."""
 
     def run() -> int:
         from mosq.tools.db.read import state_of
         from mosq.tools.db.report import problems
+        from mosq.tools.db.several import misplaced
 
-        source = open_store(directory)
-        with progress_bar("checking", source.total_bytes(), quiet) as bar:
-            state, loss, unreadable = state_of(source, bar.update)
-        found = problems(state, loss, unreadable, live)
+        stores = open_stores(directory)
+        found, states, records = list(stores.problems), {}, 0
+        with progress_bar("checking", stores.total_bytes(), quiet) as bar:
+            for worker, source in stores.parts:
+                states[worker], loss, unreadable = state_of(source, bar.update)
+                records += loss["records"]
+                found += [f"worker {worker}: {line}" if worker else line
+                          for line in problems(states[worker], loss, unreadable, live)]
+        found += misplaced(stores, states)
         for line in found:
             click.echo(line)
         verdict = "not all is well" if found else "all is well"
-        click.echo(f"{directory}: {loss['records']:,} records, {len(state.sessions):,} sessions: {verdict}.")
+        of = f" in the stores of {len(states)} workers" if stores.is_several else ""
+        sessions = sum(len(state.sessions) for state in states.values())
+        click.echo(f"{directory}: {records:,} records, {sessions:,} sessions{of}: {verdict}.")
         return EXIT_FAILED if found else EXIT_OK
 
     return guarded(run)
@@ -106,13 +115,20 @@ def stats(directory: str, as_json: bool, by_kind: bool, quiet: bool) -> int:
 
         from mosq.tools.db.read import state_of
         from mosq.tools.db.report import figures, kinds_text, stats_text
+        from mosq.tools.db.several import summed, summed_text
 
-        source = open_store(directory)
-        with progress_bar("counting", source.total_bytes(), quiet) as bar:
-            state, loss, _ = state_of(source, bar.update)
-        counted = figures(source, state, loss, time.time())
-        click.echo(json.dumps(counted) if as_json else stats_text(counted))
-        if by_kind and not as_json:
+        stores = open_stores(directory)
+        each, states = {}, {}
+        with progress_bar("counting", stores.total_bytes(), quiet) as bar:
+            for worker, source in stores.parts:
+                states[worker], loss, _ = state_of(source, bar.update)
+                each[worker] = figures(source, states[worker], loss, time.time())
+        counted = summed(stores.root, each) if stores.is_several else each[0]
+        show = summed_text if stores.is_several else stats_text
+        click.echo(json.dumps(counted) if as_json else show(counted))
+        for worker, state in states.items() if by_kind and not as_json else ():
+            if worker:
+                click.echo(f"worker {worker}")
             click.echo(kinds_text(state))
         return EXIT_OK
 
@@ -152,11 +168,22 @@ def dump(                               # parameters: one for each option of the
         choice = Choice(frozenset(kinds.BY_NAME[name] for name in only), client, topic, from_lsn, limit)
         out = sys.stdout
 
-        def line(text: str) -> None:
-            out.write(text + "\n")
+        stores = open_stores(directory)
+        if stores.is_several and from_lsn:
+            stores.one()                # positions are those of one store
+        left = limit
+        for worker, source in stores.parts:
+            of = "" if not worker else f'{{"worker": {worker}, ' if as_json else f"worker {worker}  "
 
-        for text in dump_to(open_store(directory), choice, line, payload, as_json):
-            click.echo(text, err=True)
+            def line(text: str, of: str = of, skip: int = int(bool(worker and as_json))) -> None:
+                nonlocal left
+                left = None if left is None else left - 1
+                out.write(f"{of}{text[skip:]}\n")
+
+            for text in dump_to(source, choice._replace(limit=left), line, payload, as_json):
+                click.echo(of + text if not as_json else text, err=True)
+            if left == 0:
+                break
         out.flush()
         return EXIT_OK
 
@@ -180,9 +207,10 @@ def export(                             # parameters: one for each option of the
     def run() -> int:
         from mosq.tools.db.export import Lines, export_file
         from mosq.tools.db.export import export as export_to
+        from mosq.tools.db.several import joined
 
-        source = open_store(directory)
-        with progress_bar("exporting", 2 * source.total_bytes(), quiet) as bar:
+        with (joined(open_stores(directory)) as source,
+              progress_bar("exporting", 2 * source.total_bytes(), quiet) as bar):
             if mosquitto is not None:
                 return _export_mosquitto(source, mosquitto, force, bar.update)
             if jsonl == "-":

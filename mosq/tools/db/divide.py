@@ -34,6 +34,7 @@ SHARED_BYTES = 128              # of topic, properties and payload
 DIGEST_BYTES = 16
 PID_HALF = 32768
 LISTED = 10                     # lines about the same thing
+QOS = 3                         # bits of a subscription's options
 
 
 class Spread(NamedTuple):
@@ -49,9 +50,12 @@ class Spread(NamedTuple):
 class Content(State):
     """The state of one store, with what another store must know in addition."""
 
-    def __init__(self, has_digests: bool) -> None:
+    def __init__(self, has_digests: bool, restored: bool = False) -> None:
         super().__init__()
         self._has_digests = has_digests
+        self._restored = restored       # the stores end at different moments
+        self.streams: dict[bytes, list[int]] = {}       # positions of the journals
+        self._parts: dict[tuple[int, int], list[int]] = {}      # of each identity that has arrived
         self.links = Links()
         self.snos: dict[bytes, int] = {}                # by client id
         self.last_pids: dict[int, int] = {}             # by session
@@ -117,10 +121,29 @@ class Content(State):
         self.links.log = f["log"]
 
     def _link_identity(self, _lsn: int, f: dict[Any, Any]) -> None:
-        self.links.arrived.add((f["log"], f["identity"]))
+        if (f["log"], f["identity"], f["part"]) not in self.links.arrived:
+            self.links.arrived.add((f["log"], f["identity"], f["part"]))
+            self._parts.setdefault((f["log"], f["identity"]), []).append(f["part"])
 
     def _link_identity_gone(self, _lsn: int, f: dict[Any, Any]) -> None:
-        self.links.arrived.discard((f["log"], f["identity"]))
+        for part in self._parts.pop((f["log"], f["identity"]), ()):
+            self.links.arrived.discard((f["log"], f["identity"], part))
+        if self._restored:              # perhaps it was released after the moment at which the store of its worker ends
+            self.links.gone.add((f["log"], f["identity"]))
+
+    def _link_choice(self, _lsn: int, f: dict[Any, Any]) -> None:
+        self.links.choices[f["identity"], f["part"]] = f["worker"]
+
+    def _link_will(self, lsn: int, f: dict[Any, Any]) -> None:
+        super()._link_will(lsn, f)
+        self.links.wills[f["number"]] = Partly({**f, "identity": f["handle"], "local_done": True})
+
+    def _waiting_will_gone(self, lsn: int, f: dict[Any, Any]) -> None:
+        super()._waiting_will_gone(lsn, f)
+        self.links.wills.pop(f["number"], None)
+
+    def _streams(self, _lsn: int, f: dict[Any, Any]) -> None:
+        self.streams = {one["name"]: one["seqs"] for one in f["streams"]}
 
 
 def digest_of(f: dict[Any, Any]) -> bytes:
@@ -135,12 +158,13 @@ def digest_of(f: dict[Any, Any]) -> bytes:
 class Old:
     """One store that is read."""
 
-    def __init__(self, path: str, place: int, has_digests: bool, progress: "Callable[[int], None]") -> None:
+    def __init__(self, path: str, place: int, has_digests: bool, restored: bool,
+                 progress: "Callable[[int], None]") -> None:
         self.source, self.place = StoreSource(path), place
         self.content = Content(has_digests)
 
         def begin() -> "Each":
-            self.content = Content(has_digests)
+            self.content = Content(has_digests, restored)
             return self.content.apply
 
         self.loss, self.unreadable = walk_whole(self.source, begin, progress)
@@ -165,17 +189,19 @@ class Old:
 
 class Division:
     """Divide the stores in `paths`, which `old` describes, into the stores in `targets`, which `new` describes.
-    `places`: of the workers of `paths`, if some have no store."""
+    `places`: of the workers of `paths`, if some have no store. `restored`: they come from a backup, so they end at
+    different moments."""
 
-    def __init__(self, paths: list[str], old: Spread, targets: list[str], new: Spread,
-                 progress: "Progress | None" = None, places: list[int] | None = None) -> None:
+    def __init__(                       # parameters: two descriptions of stores
+            self, paths: list[str], old: Spread, targets: list[str], new: Spread,
+            progress: "Progress | None" = None, places: list[int] | None = None, restored: bool = False) -> None:
         self.old, self.new, self.targets = old, new, targets
         self.warnings: list[str] = []
         self.sessions = self.retained = self.again = 0
         self._progress = progress
         self._total = 2 * sum(StoreSource(path).total_bytes() for path in paths)
         self._done = 0
-        self.stores = [Old(path, place, len(paths) > 1, self._advance)
+        self.stores = [Old(path, place, len(paths) > 1, restored, self._advance)
                        for path, place in zip(paths, places or range(len(paths)), strict=False)]
         self._left: dict[tuple[bytes, int], int] = {}       # copies of a message that are not read yet
         self._waiting: dict[tuple[bytes, int], list[Any]] = {}      # deliveries of the copies before
@@ -238,14 +264,16 @@ class Division:
 
     def _decide_partly(self) -> None:
         links = {store.place: store.content.links for store in self.stores}
-        if not any(one.open for one in links.values()):
+        if not any(one.open or one.wills for one in links.values()):
             return
         for store in self.stores:
             sessions = store.content.sessions.values()
-            store.content.links.learn(filter for session in sessions for filter in session.subscriptions)
+            # QoS 0 is in no store, and may be lost
+            store.content.links.learn(filter for session in sessions
+                                      for filter, (options, *_) in session.subscriptions.items() if options & QOS)
         for store in self.stores:
-            for partly in store.content.links.open.values():
-                partly.again = again(partly, store.place, links, self.old.place(partly.topic))
+            for partly in (*store.content.links.open.values(), *store.content.links.wills.values()):
+                partly.again = again(partly, store.place, links, self.old.place(partly.topic), self.old.key)
                 self.again += partly.again and partly.began
 
     # -- the second walk
@@ -258,6 +286,7 @@ class Division:
                 made += [NewStore(path, made_by)]
             for store in self.stores:
                 self._copy(store, made)
+            self._place_streams(made)
             if self._waiting:
                 raise StoreError(f"{self.targets[0]}: deliveries without their message; nothing was changed")
             for one in made:
@@ -266,6 +295,21 @@ class Division:
             reasons = [f"{one.path}: {why}" for one in made if (why := one.close())]
         if reasons:
             raise StoreError(reasons[0])
+
+    def _place_streams(self, made: list[NewStore]) -> None:
+        """Give the positions of each part of a stream to the store of its writer: the start cuts off what a killed
+        worker had not committed. Part 0 is that of a single process; the first worker has those that no worker writes
+        any more, as `NAME.PART` (mosq/server/storage.py)."""
+        positions: list[list[dict[str, Any]]] = [[] for _ in made]
+        for store in self.stores:
+            part = store.place + 1 if self.old.n > 1 else 0
+            is_own = part <= self.new.n if self.new.n > 1 and part else self.new.n == 1 and not part
+            for name, seqs in store.content.streams.items():
+                positions[part - 1 if is_own and part else 0] += [
+                    {"name": name if is_own else b"%b.%d" % (name, part), "seqs": seqs}]
+        for one, streams in zip(made, positions, strict=True):
+            if streams:
+                one.add(kinds.STREAMS, record_encode(kinds.STREAMS, {"streams": streams}))
 
     def _copy(self, store: Old, made: list[NewStore]) -> None:
         def given(several: list[tuple[int, int, int, bytes]]) -> None:
@@ -276,8 +320,9 @@ class Division:
                     fields = record_decode(kind, body)
                 except ValueError:
                     continue        # counted in the first walk
+                written = kinds.WAITING_WILL if kind == kinds.LINK_WILL else kind
                 for place, kept in self._records(store, lsn, kind, fields):
-                    made[place].add(kind, record_encode(kind, kept))
+                    made[place].add(written, record_encode(written, kept))
             self._advance(size)
 
         loss = store.source.scan(given)
@@ -372,6 +417,11 @@ class Division:
             place = self.new.place(f["id"])
             self._wills[place] += 1
             yield place, {**f, "number": self._wills[place]}
+
+    def _link_will(self, store: Old, lsn: int, f: dict[Any, Any]) -> "Iterator[tuple[int, dict[Any, Any]]]":
+        partly = store.content.links.wills.get(f["number"])
+        if partly is not None and partly.again:         # `_copy` makes it a will that waits: the start sends it to all
+            yield from self._waiting_will(store, lsn, {**f, "handle": 0, "again": True})
 
     def _retained_from(self, store: Old, lsn: int, f: dict[Any, Any]) -> "Iterator[tuple[int, dict[Any, Any]]]":
         if store.content.publishers.get(f["topic"]) == lsn and self._counts(f["topic"], store):

@@ -8,16 +8,18 @@ done. Otherwise it is published again, and the sessions that have it get it twic
 
 from typing import TYPE_CHECKING, Any
 
-from mosq._core import filter_fits
+from mosq._core import filter_fits, worker_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 SHARE = b"$share/"
+PARTS = 1 << 16
 
 
 class Partly:
-    """A QoS 2 message with an identity, in an inbox. `again`: it is published again; `began`: a part has it."""
+    """A QoS 2 message with an identity, in an inbox, or a will. `again`: it is published again; `began`: a part has
+    it."""
 
     __slots__ = ("again", "began", "identity", "local_done", "retain", "topic")
 
@@ -32,8 +34,12 @@ class Links:
 
     def __init__(self) -> None:
         self.log = 0
-        self.arrived: set[tuple[int, int]] = set()      # log and identity of messages of others that it has delivered
+        # log, identity and part of messages of others that it has delivered: part 0 for plain subscribers
+        self.arrived: set[tuple[int, int, int]] = set()
+        self.gone: set[tuple[int, int]] = set()         # log and identity of those that all workers had
+        self.choices: dict[tuple[int, int], int] = {}   # identity and part: the worker that was chosen for a group
         self.open: dict[tuple[int, int], Partly] = {}   # its own messages: by session and packet id
+        self.wills: dict[int, Partly] = {}              # that it has sent to others: by number
         self._exact: dict[bytes, set[bytes]] = {}       # filter: its groups; b"": without a group
         self._wild: list[tuple[bytes, bytes]] = []      # group and filter
 
@@ -57,22 +63,33 @@ class Links:
                 yield group, filter
 
 
-def again(partly: Partly, place: int, workers: "Mapping[int, Links]", owner: int) -> bool:
+def part_of(key: bytes, group: bytes, filter: bytes) -> int:
+    """Return the part of a shared group: part_of of cext/broker/links/outward.pyx."""
+    return worker_place(key, b"%b%b/%b" % (SHARE, group, filter), PARTS) | 1 if key else 0
+
+
+def again(partly: Partly, place: int, workers: "Mapping[int, Links]", owner: int, key: bytes) -> bool:
     """Return whether a message of the worker at `place` must be published again; set `began`. `owner`: the place of the
-    worker that keeps the topic's retained message."""
-    log = workers[place].log
-    have = {i for i, one in workers.items() if i != place and (log, partly.identity) in one.arrived}
+    worker that keeps the topic's retained message; `key`: of the workers."""
+    own = workers[place]
+
+    def has(i: int, part: int) -> bool:
+        one = workers.get(i)
+        return one is not None and ((own.log, partly.identity, part) in one.arrived
+                                    or (own.log, partly.identity) in one.gone)
+
+    have = {i for i in workers if i != place and has(i, 0)}
     if partly.local_done:
         have.add(place)
-    partly.began = bool(have)
-    if not have or (partly.retain and owner not in have):
+    groups = {found for one in workers.values() for found in one.matching(partly.topic) if found[0]}
+    parts = {found: part_of(key, *found) for found in groups}
+    partly.began = bool(have) or any(has(i, part) for i in workers for part in parts.values())
+    if not partly.began or (partly.retain and owner not in have):
         return True
-    served: set[tuple[bytes, bytes]] = set()        # shared groups, of which one worker gets the message
-    missing: set[tuple[bytes, bytes]] = set()
-    for i, one in workers.items():
-        for group, filter in one.matching(partly.topic):
-            if group:
-                (served if i in have else missing).add((group, filter))
-            elif i not in have:
-                return True
-    return bool(missing - served)
+    if any(not group for i, one in workers.items() if i not in have for group, _ in one.matching(partly.topic)):
+        return True
+    for part in parts.values():
+        chosen = own.choices.get((partly.identity, part))
+        if not any(has(i, part) for i in workers) and (not partly.local_done or chosen not in (None, place)):
+            return True                 # without a choice, a member of its own worker has it
+    return False

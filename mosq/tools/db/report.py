@@ -51,18 +51,12 @@ def figures(source: "Source", state: State, loss: dict[str, Any], now_s: float) 
     }
 
 
-def stats_text(f: dict[str, Any]) -> str:
+def stats_rows(f: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the figures that have a sum over several stores, as lines."""
     most = (
         f" (most: {f['queued_most']:,} for {show.text(f['queued_most_client'].encode())})" if f["queued_most"] else ""
     )
-    oldest = (
-        "no record is needed"
-        if f["oldest_needed_lsn"] is None
-        else f"the oldest needed record is at {f['oldest_needed_lsn']}"
-    )
-    rows = [
-        ("store", f["directory"]),
-        *([("made by", f["made_by"])] if f["made_by"] else []),  # only imports record it
+    return [
         (
             "sessions",
             f"{f['sessions']:,}, {f['sessions_connected']:,} of them connected, {f['sessions_expired']:,} expired",
@@ -73,6 +67,19 @@ def stats_text(f: dict[str, Any]) -> str:
         ("retained", f"{f['retained']:,}, {f['retained_expired']:,} of them expired"),
         ("wills", f"{f['wills']:,}"),
         ("live", f"{show.size(f['live_bytes'])} of {show.size(f['total_bytes'])} in {f['segments']:,} segments"),
+    ]
+
+
+def stats_text(f: dict[str, Any]) -> str:
+    oldest = (
+        "no record is needed"
+        if f["oldest_needed_lsn"] is None
+        else f"the oldest needed record is at {f['oldest_needed_lsn']}"
+    )
+    rows = [
+        ("store", f["directory"]),
+        *([("made by", f["made_by"])] if f["made_by"] else []),  # only imports record it
+        *stats_rows(f),
         ("log", f"lsn {f['first_lsn']} to {f['end_lsn']}, {f['records']:,} records; {oldest}"),
     ]
     return "\n".join(f"{name:<16} {value}" for name, value in rows)

@@ -354,7 +354,8 @@ class State:
         self.waiting_wills[f["number"]] = lsn
         self._ref(lsn)
 
-    _link_will = _waiting_will
+    def _link_will(self, lsn: int, f: dict[Any, Any]) -> None:
+        self._waiting_will(lsn, f)
 
     def _waiting_will_gone(self, _lsn: int, f: dict[Any, Any]) -> None:
         lsn = self.waiting_wills.pop(f["number"], None)

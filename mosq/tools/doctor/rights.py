@@ -18,6 +18,7 @@ from mosq.server import process
 from mosq.server.handover import has_segments, mosquitto_file, sqlite_database
 from mosq.server.process import Account, Acting, can_load, find_account, running_as
 from mosq.server.storage import store_directory
+from mosq.tools.doctor.takeover import has_workers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def _store(config: Config, account: Account | None) -> "Iterator[Trouble]":
         return
     origin, user = config.origins.get("persistence_location") or config.origins.get("persistence"), running_as(account)
     try:
-        is_first = not has_segments(store)
+        is_first = not has_segments(store) and not has_workers(store)
     except OSError as error:
         yield Trouble(True, f"{store} cannot be read by the user {user} ({error.strerror})", origin,
                       _give(f"-R {store}", account))

@@ -4,10 +4,13 @@ the database of its plugin persist-sqlite. mosq/server/handover.py has the rules
 import os
 
 from mosq.config.model import Config
+from mosq.server import layout
 from mosq.server.handover import has_bytes, has_segments, mosquitto_file, not_a_file, sqlite_database
 from mosq.server.storage import store_directory
 from mosq.tools.db.mark import EXPORTED, NAME, former_line, identity, read_mark
+from mosq.tools.db.store import SEGMENT
 
+NO_START = "The broker will not start with it."
 STOP_FIRST = "Stop Mosquitto first: it writes the file at its end."
 
 
@@ -18,16 +21,55 @@ def takeover_findings(config: Config) -> list[tuple[bool, str, str]]:
         return []
     file, database = mosquitto_file(config), sqlite_database(config)
     try:
-        if not has_segments(store):
+        if has_workers(store):
+            odd = _of_workers(config, store)
+        elif not has_segments(store):
             odd = [(True, f"{wrong}, so there is nothing to take over from it", "Remove it, or put the file there.")
                    for one in (file, database) if one is not None and (wrong := not_a_file(one))]
             odd += _first([one for one in (file, database) if one is not None and has_bytes(one)], file, store)
         else:
             odd = _later(config, file, database, store)
+            if config.cluster_local > 1:
+                odd += [(False, f"the next start divides the store {store} among {config.cluster_local} workers",
+                         _room(store))]
         former = former_line(store)
         return [*odd, (True, former, "Remove those that you no longer need (rm -r).")] if former else odd
     except OSError as error:
         return [(True, f"{error.filename or store}: {error.strerror}", "Run mosq doctor as a user that may read it.")]
+
+
+def has_workers(store: str) -> bool:
+    """Return whether a folder has the stores of workers: then no file of Mosquitto counts. Raises OSError."""
+    names = os.listdir(store) if os.path.isdir(store) else []
+    return not has_segments(store) and any(
+        name == layout.FILE or name.startswith(layout.WORKER) or name in layout.UNFINISHED for name in names)
+
+
+def _of_workers(config: Config, store: str) -> list[tuple[bool, str, str]]:
+    if any(name in layout.UNFINISHED for name in os.listdir(store)):
+        return [(False, f"{store}: a change of the number of workers was interrupted; the next start ends it", "")]
+    try:
+        found = layout.read_layout(store)
+        if found is None:
+            return [(True, f"{store} has folders of workers, and the file {layout.FILE} is missing",
+                     f"{NO_START} Restore the file from a backup: it names the worker of each client id.")]
+        layout.check(store, found)
+    except OSError as error:
+        text, _, advice = str(error).partition(". ")
+        return [(True, text, f"{NO_START} {advice}")]
+    of = f"{store} has the stores of {found.workers} workers"
+    if found.workers != config.cluster_local:
+        what = "joins them" if config.cluster_local == 1 else f"divides them among {config.cluster_local} workers"
+        return [(False, f"{of}; the next start {what}", _room(store))]
+    if layout.is_restored(store):
+        return [(False, f"{of}, from a backup; the next start settles what was on its way between them", _room(store))]
+    return [(False, of, "")]
+
+
+def _room(store: str) -> str:
+    total = sum(os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.walk(store) for name in names
+                if name.startswith(SEGMENT))
+    return f"It needs up to {total / 1e6:,.0f} MB of free space, and 32 MB for each worker."
 
 
 def _first(paths: list[str], file: str | None, store: str) -> list[tuple[bool, str, str]]:
