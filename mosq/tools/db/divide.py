@@ -4,7 +4,8 @@ id, each retained message to the one of its topic. Knows which store has what; n
 The records are read twice. The first walk computes what is still needed (state.py), the second writes that, in the
 order of the log, so that a later record replaces the same earlier ones as before. Positions, packet ids and progress of
 a session do not change, only its number in the store. Left out is what belongs to links between the workers of before:
-the new stores begin new links. A QoS 2 message that a part of these workers had already delivered is decided here
+the new stores begin new links. Positions in streams go to the store of the process that opens that part of the
+stream next (mosq/server/storage.py). A QoS 2 message that a part of these workers had already delivered is decided here
 (`partly.py`).
 
 A message is written once for each store that needs it. The copies of one message in several stores become one again if
@@ -57,6 +58,7 @@ class Content(State):
         self.last_pids: dict[int, int] = {}             # by session
         self.publishers: dict[bytes, int] = {}          # topic of a retained message: lsn of its RETAINED_FROM
         self.digests: dict[int, bytes] = {}             # of each live message that is long: by lsn
+        self.streams: dict[bytes, list[int]] = {}       # positions behind the committed records, by name
 
     def _session(self, lsn: int, f: dict[Any, Any]) -> None:
         sno, other = f["sno"], self.snos.get(f["id"])
@@ -112,6 +114,9 @@ class Content(State):
     def _inbox_done(self, lsn: int, f: dict[Any, Any]) -> None:
         super()._inbox_done(lsn, f)
         self.links.open.pop((f["sno"], f["pid"]), None)
+
+    def _streams(self, _lsn: int, f: dict[Any, Any]) -> None:
+        self.streams = {one["name"]: one["seqs"] for one in f["streams"]}
 
     def _link_run(self, _lsn: int, f: dict[Any, Any]) -> None:
         self.links.log = f["log"]
@@ -260,12 +265,28 @@ class Division:
                 self._copy(store, made)
             if self._waiting:
                 raise StoreError(f"{self.targets[0]}: deliveries without their message; nothing was changed")
+            for place, positions in self._positions().items():
+                made[place].add(kinds.STREAMS, record_encode(kinds.STREAMS, {"streams": positions}))
             for one in made:
                 one.finish()
         finally:
             reasons = [f"{one.path}: {why}" for one in made if (why := one.close())]
         if reasons:
             raise StoreError(reasons[0])
+
+    def _positions(self) -> "dict[int, list[dict[str, Any]]]":
+        """Return the positions in streams for each new store. Without them, a start would take records behind a mark
+        for committed ones."""
+        found: dict[int, list[dict[str, Any]]] = {}
+        for store in self.stores:
+            own = store.place + 1 if self.old.n > 1 else 0
+            for named, seqs in store.content.streams.items():
+                name, _, left = named.partition(b".")
+                part = int(left) if left.isdecimal() else own
+                stays = 0 < part <= self.new.n if self.new.n > 1 else part == 0
+                place = part - 1 if stays and part else 0
+                found.setdefault(place, []).append({"name": name if stays else b"%b.%d" % (name, part), "seqs": seqs})
+        return found
 
     def _copy(self, store: Old, made: list[NewStore]) -> None:
         def given(several: list[tuple[int, int, int, bytes]]) -> None:
