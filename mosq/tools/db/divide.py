@@ -282,7 +282,7 @@ class Division:
             own = store.place + 1 if self.old.n > 1 else 0
             for named, seqs in store.content.streams.items():
                 name, _, left = named.partition(b".")
-                part = int(left) if left.isdecimal() else own
+                part = int(left) if left.isdigit() else own
                 stays = 0 < part <= self.new.n if self.new.n > 1 else part == 0
                 place = part - 1 if stays and part else 0
                 found.setdefault(place, []).append({"name": name if stays else b"%b.%d" % (name, part), "seqs": seqs})
