@@ -126,7 +126,7 @@ def test_subscriptions_to_the_parts_of_former_workers_continue(tmp_path: Path) -
     for number in (1, 2):
         part = Journal(broker.dir / "mosquitto.db.store/streams/all", f"worker.{number}")
         for n in range(40):
-            part.put("t/old", b"%d" % (1000 * number + n))
+            part.put("t/old", b"%d" % (1000 * number + n), flags=1)
         part.commit()
         part.close()
     with broker:

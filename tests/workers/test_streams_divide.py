@@ -153,10 +153,7 @@ def test_retention_removes_parts_that_no_worker_writes() -> None:
 def test_nothing_is_twice_after_a_kill_of_all_and_another_number(counts: tuple[int, int]) -> None:
     with Changing(counts[0], STREAM + "mosquitto_db false\n") as broker:
         names = [f"c{n}" for n in range(CLIENTS)]
-        clients = [Wire(broker.port, 5) for _ in names]
-        for client, name in zip(clients, names, strict=True):
-            client.send(Connect(name))
-            accepted(client)
+        clients = [broker.client(name) for name in names]
         sent = 0
         for _ in range(10):
             for client in clients:

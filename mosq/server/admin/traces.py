@@ -261,7 +261,7 @@ class Traces:
 
     def _peer(self, elsewhere: "Elsewhere", place: int, begins: bool) -> None:
         """Begin the traces at a worker that has been started, or end those of a worker that has ended."""
-        for key in [key for key in self.foreign if key[0] == place]:
+        for key in [key for key in self.foreign if key[0] == place and not begins]:
             self._end_foreign(key)
         for trace in self.running.values() if begins else ():
             if trace.ended is None:
@@ -273,6 +273,9 @@ class Traces:
         if trace is None:
             return
         trace.elsewhere[place] = missed
+        elsewhere = self._elsewhere()
+        if elsewhere is not None and number in elsewhere.refused:
+            trace.elsewhere[elsewhere.place] = 0, 0, elsewhere.refused[number]
         for encoded in events:
             trace.put_encoded(encoded)
         if trace.ended is None and trace.passed > trace.spec["most"]:
@@ -288,6 +291,7 @@ class Traces:
                         trace.waiting.append(encoded)
                         trace.waiting_bytes += len(encoded)
                     trace.waiting.rotate(len(events))
+                    elsewhere.again()
                     break
 
     def take(self, role_names: "Sequence[str] | None" = None) -> None:

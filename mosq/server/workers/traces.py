@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mosq.server.workers.asking import Asking
 
 BEGUN_WITHIN_S = 0.8            # the answer to a question is waited for no longer than a second
+AGAIN_S = 0.05                  # until events are sent again to a worker that did not read
 TRACES = frozenset(("trace_begin", "trace_end", "trace_news"))
 NOTICES_MAX = 256               # that wait for the control thread; further news are refused, and their events are lost
 
@@ -39,14 +40,17 @@ class Elsewhere:
         self._asking, self._wake = asking, wake
         self.place = asking.place
         self.notices: deque[tuple[str, tuple[Any, ...]]] = deque()
+        self.refused: dict[int, int] = {}       # events of others that found no room here, by the number of the trace
 
     # ---- from other threads
 
     def arrived(self, name: str, args: "tuple[Any, ...]") -> None:
         """Keep a notice of another worker for the control thread. Raises OSError if a trace cannot begin."""
+        if name == "trace_news" and len(self.notices) >= NOTICES_MAX:
+            self.refused[args[0]] = self.refused.get(args[0], 0) + len(args[2])
+            return
         if name != "trace_begin":
-            if name == "trace_end" or len(self.notices) < NOTICES_MAX:
-                self._put(name, *args)
+            self._put(name, *args)
             return
         begin = Begin(*args)
         self._put(name, begin)
@@ -75,6 +79,12 @@ class Elsewhere:
     def end(self, number: int) -> None:
         """End the trace at all others."""
         self._asking.tell("trace_end", self.place, number)
+
+    def again(self) -> None:
+        """Wake the control thread soon: another worker did not read."""
+        timer = threading.Timer(AGAIN_S, self._wake)
+        timer.daemon = True
+        timer.start()
 
     def send(self, place: int, number: int, events: list[bytes], missed: "tuple[int, int, int]") -> bool:
         """Send events to the worker of their reader. Return False if it does not read now."""
