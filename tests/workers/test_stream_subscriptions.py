@@ -8,11 +8,12 @@ from collections import defaultdict
 
 import pytest
 
+from mosq.journal import Stream
 from tests.harness.packets import Connect, Puback, Publish, Suback, Subscribe, Unsubscribe
 from tests.harness.properties import P
 from tests.harness.wire import Wire
 from tests.workers.case import Workers, accepted, until
-from tests.workers.test_streams import STORE, STREAM, publish, records
+from tests.workers.test_streams import STORE, STREAM, folder, publish, records
 
 FIRST = "$stream/all/first/#"
 
@@ -209,7 +210,7 @@ def test_retention_removes_what_another_worker_reads() -> None:
         publisher = broker.connect(broker.id_on(2))
         for mid in range(1, 301):                               # the reader acknowledges nothing
             publish(publisher, "a", b"%4d" % mid + bytes(3000), 1, mid)
-        until(lambda: sum(one.first_seq for one in records_marks(broker)) > 200, broker.log)
+        until(lambda: sum(one.first_seq for one in Stream(folder(broker)).marks()) > 200, broker.log)
         found: list[Publish] = []
         while not found or not found[-1].payload.startswith(b" 300"):
             found += received(reader, 1)
@@ -218,14 +219,7 @@ def test_retention_removes_what_another_worker_reads() -> None:
         assert "of shard 128 are no longer kept. Client reader" in broker.log()
 
 
-def records_marks(broker: Workers) -> list:     # type: ignore[type-arg]
-    from mosq.journal import Stream
-    from tests.workers.test_streams import folder
-
-    return Stream(folder(broker)).marks()
-
-
-def test_a_slow_reader_of_another_part_delays_no_one() -> None:
+def test_a_slow_reader_of_another_part_delays_no_client() -> None:
     with Workers(2, STREAM) as broker:
         slow = broker.connect(broker.id_on(1, "slow"))
         subscribe(slow, FIRST)                  # and reads nothing

@@ -59,7 +59,7 @@ class Reader:
             found += self.batch()
         return found
 
-    def until(self, event: str, worker: int) -> list[dict[str, Any]]:
+    def till(self, event: str, worker: int) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         while not any(one["event"] == event and one["worker"] == worker for one in found):
             found += self.batch()
@@ -85,12 +85,12 @@ def test_a_named_client_is_followed_wherever_it_is(broker: Workers, at: int) -> 
     client.send(Publish("a/b", b"hello", 1, 1))
     assert isinstance(client.read_packet(), Puback)
     client.close()
-    found = admin.until("closed", 2)
+    found = admin.till("closed", 2)
     assert {one["clientid"] for one in found} == {name} and {one["worker"] for one in found} == {2}
     kinds = [one["event"] for one in found]
     assert kinds[0] == "received" and kinds[-1] == "closed" and kinds.count("sent") == 2
     again = broker.connect(name)                        # also its next connection
-    assert admin.until("received", 2)
+    assert admin.till("received", 2)
     again.close()
 
 
@@ -152,7 +152,7 @@ def test_a_worker_that_is_started_again_has_the_trace(broker: Workers) -> None:
     admin = reader(broker, 1)
     admin.trace(clientid=name)
     broker.connect(name).close()
-    assert admin.until("closed", 2)
+    assert admin.till("closed", 2)
     pid = broker.kill(2)
     until(lambda: broker.pids().get(2, pid) not in (pid, None), broker.log)
     admin.wire.timeout_s = 0.5                          # it may serve clients some milliseconds before it has the trace
@@ -185,14 +185,14 @@ def test_the_end_of_the_readers_worker_ends_the_trace(broker: Workers) -> None:
     until(lambda: "data" in other.ask("startTrace", topic="#"))
 
 
-def test_a_trace_delays_no_one_while_a_worker_is_stopped(broker: Workers) -> None:
+def test_a_trace_is_not_delayed_by_a_stopped_worker(broker: Workers) -> None:
     admin = reader(broker, 1)
     client = broker.connect(broker.id_on(1))
     broker.kill(3, signal.SIGSTOP)
     try:
         admin.trace(topic="#")
         client.send(Publish("a", b"x", 0))
-        assert admin.until("received", 1)
+        assert admin.till("received", 1)
     finally:
         broker.kill(3, signal.SIGCONT)
 

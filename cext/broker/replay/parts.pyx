@@ -1,5 +1,6 @@
-"""How far the parts of streams can be read. Each worker of a machine writes a part of each stream (docs/adr/0033); a cursor reads all of them. This module knows
-the memory that all workers map, and positions. It reads no file of a stream but the mark of a part that has no writer.
+"""The ends of the parts of streams: how far each can be read. Each worker of a machine writes a part of each stream (docs/adr/0033); a cursor reads
+all of them. This module knows the memory that all workers map, and positions. It reads no file of a stream but the mark of a part that has no
+writer.
 
 A worker publishes the position behind the last record whose batch is written, after it has written both. So a reader needs no message and no sync
 for the records of another worker: it sees them as early as those of its own one, and as late. A reader that waits sets `parts_wanted` in its
