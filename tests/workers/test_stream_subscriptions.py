@@ -72,6 +72,8 @@ def test_a_subscriber_of_any_worker_gets_the_records_of_all(n: int) -> None:
             assert {place(one)[0] // 64 for one in stored} == set(publishers)
             order: dict[tuple[bytes, str], list[int]] = defaultdict(list)
             for one in stored:
+                if one.payload.startswith(b"live"):
+                    continue
                 who, mid_text = one.payload.split(b"-")
                 order[who, one.topic].append(int(mid_text))
             assert all(mids == sorted(mids) for mids in order.values())
