@@ -178,8 +178,9 @@ def test_no_client_is_served_until_the_store_can_be_opened_again(broker: Upgrade
     broker.fail()
     broker.wait_log("Error: Upgrade: no client is served until the store can be opened again: ")
     if ends:
-        os.kill(broker.pid(), signal.SIGTERM)
-        broker.wait_end(broker.pid())
+        pid = broker.pid()              # its file may be gone at once
+        os.kill(pid, signal.SIGTERM)
+        broker.wait_end(pid)
         assert "did not stop in time" not in broker.log()
         return
     wire.send(Publish("t/6", b"20", 1, 21))
