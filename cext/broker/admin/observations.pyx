@@ -12,7 +12,6 @@ Cost: a copy of 6 KB.
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport strlen
 
 from cext.broker.admin.control_request cimport ControlRequest
 from cext.broker.admin.inspect cimport out_put, out_text

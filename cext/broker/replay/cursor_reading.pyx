@@ -17,7 +17,7 @@ from libc.stdlib cimport calloc, realloc
 from cext.base.clock cimport clock_monotonic_us
 from cext.broker.persist.streams cimport Stream, StreamPart
 from cext.broker.replay.cursor_state cimport (
-    Cursors, PART_SHARDS, PLACE_TIME, PartPlace, READ_REQUEST_BYTES, ReadPlace, ReadRecord, ReadRequest,
+    Cursors, PART_SHARDS, PLACE_TIME, READ_REQUEST_BYTES, ReadPlace, ReadRecord, ReadRequest,
 )
 from cext.broker.replay.parts cimport part_dir, part_end, part_shards, parts_published, parts_want
 from cext.journal.journal cimport JOURNAL_RANGES_REPORTED, LOSS_RETIRED, journal_loss_add

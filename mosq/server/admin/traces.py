@@ -163,7 +163,7 @@ class Traces:
         elsewhere = self._elsewhere()
         if elsewhere is not None:
             try:
-                elsewhere.begin(number, spec, self._engine().others())
+                elsewhere.begin(number, spec)
             except OSError:
                 self._engine().trace_stop(number)
                 self._of_slot.setdefault(slot, deque()).append(Trace(number, None, {}, 0))      # takes the end

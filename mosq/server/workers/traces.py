@@ -36,8 +36,9 @@ class Begin:
 class Elsewhere:
     """The other workers, for traces."""
 
-    def __init__(self, asking: "Asking", wake: "Callable[[], None]") -> None:
-        self._asking, self._wake = asking, wake
+    def __init__(self, asking: "Asking", wake: "Callable[[], None]", others: "Callable[[], list[int]]") -> None:
+        """`others`: the places of the workers that can be asked now."""
+        self._asking, self._wake, self._others = asking, wake, others
         self.place = asking.place
         self.notices: deque[tuple[str, tuple[Any, ...]]] = deque()
         self.refused: dict[int, int] = {}       # events of others that found no room here, by the number of the trace
@@ -68,9 +69,9 @@ class Elsewhere:
         """Note that the process of another worker begins, or has ended."""
         self._put("peer", place, begins)
 
-    def begin(self, number: int, what: "dict[str, Any]", others: list[int]) -> None:
-        """Let others begin a trace. Raises OSError if one of them cannot."""
-        self._asking.ask(others, "trace_begin", self.place, number, what)
+    def begin(self, number: int, what: "dict[str, Any]") -> None:
+        """Let the others begin a trace. Raises OSError if one of them cannot."""
+        self._asking.ask(self._others(), "trace_begin", self.place, number, what)
 
     def begin_at(self, place: int, number: int, what: "dict[str, Any]") -> None:
         """Let a worker begin a trace that is there already elsewhere, when it can."""

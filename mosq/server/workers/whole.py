@@ -31,7 +31,7 @@ class Whole:
         """`own`: what this process answers beside its engine: process (its age, processor time and memory), logins (its
         counts of logins), bridge_states. `wake` wakes the control thread."""
         self._engine, self._asking, self._own = engine, asking, own
-        self.elsewhere = Elsewhere(asking, wake)
+        self.elsewhere = Elsewhere(asking, wake, self._others)
 
     def __getattr__(self, name: str) -> "Any":
         return getattr(self._engine, name)
@@ -59,21 +59,20 @@ class Whole:
         """Return the numbers of the workers that cannot be asked now."""
         return [place + 1 for place, ms in enumerate(self._engine.whole().silent_ms) if ms is None or ms > AWAY_MS]
 
-    def others(self) -> list[int]:
-        """Return the places of the other workers that can be asked now."""
+    def _others(self) -> list[int]:
         away = self.away()
         return [place for place in range(self._asking.n) if place != self._asking.place and place + 1 not in away]
 
     def _each(self, name: str, *args: "Any") -> "list[Any]":
         """Return the answers of all workers that answer, beginning with this one's."""
         own = self._own[name]() if name in self._own else getattr(self._engine, name)(*args)
-        return [own, *self._asking.ask(self.others(), name, *args).values()]
+        return [own, *self._asking.ask(self._others(), name, *args).values()]
 
     def _one(self, place: int, name: str, *args: "Any") -> "Any":
         """Return the answer of one worker; None if there is none."""
         if place == self._asking.place:
             return getattr(self._engine, name)(*args)
-        return self._asking.ask([place], name, *args).get(place) if place in self.others() else None
+        return self._asking.ask([place], name, *args).get(place) if place in self._others() else None
 
     def publish_at_others(self, topic: str, payload: bytes) -> None:
         """Publish a message of the broker, such as a log line, for the subscribers of the other workers."""
@@ -83,7 +82,7 @@ class Whole:
 
     def whole(self) -> "WholeFigures":
         """Return the sums as of now."""
-        self._asking.ask(self.others(), "write")
+        self._asking.ask(self._others(), "write")
         return self._engine.whole()
 
     def stats(self) -> dict[str, int]:
@@ -110,7 +109,7 @@ class Whole:
     def streams(self) -> dict[str, dict[str, int]]:
         """Return the gauges of streams: each worker answers with the sums, and only the first one knows the parts that
         no worker writes."""
-        others = self._asking.ask(self.others(), "streams").values()       # they write their figures first
+        others = self._asking.ask(self._others(), "streams").values()       # they write their figures first
         found = self._engine.streams()
         for streams in others:
             found = {**streams, **found}
@@ -131,19 +130,19 @@ class Whole:
 
     def link_figures(self) -> list[dict[str, int]]:
         """Return the figures of all links, with the numbers of both workers."""
-        answers = {self._asking.place: self._engine.link_figures(), **self._asking.ask(self.others(), "link_figures")}
+        answers = {self._asking.place: self._engine.link_figures(), **self._asking.ask(self._others(), "link_figures")}
         return [{"from": place + 1, "to": link["place"] + 1, **link}
                 for place, links in sorted(answers.items()) for link in links]
 
     # ---- clients
 
     def kick(self, client_id: str) -> bool:
-        return self._engine.kick(client_id) or any(self._asking.ask(self.others(), "kick", client_id).values())
+        return self._engine.kick(client_id) or any(self._asking.ask(self._others(), "kick", client_id).values())
 
     def session(self, client_id: str, skip: int = 0) -> "SessionDetail | None":
         found = self._engine.session(client_id, skip)
         if found is None:
-            answers = self._asking.ask(self.others(), "session", client_id, skip)
+            answers = self._asking.ask(self._others(), "session", client_id, skip)
             found = next((one for one in answers.values() if one), None)
         return found
 
