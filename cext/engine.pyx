@@ -268,13 +268,18 @@ cdef class Engine:
 
     # ------------------------------------------------------------ workers
 
-    def join(self, int place, bytes key, passages, int counts_fd, int parent_status=-1, uint64_t reloads=0):
+    def join(self, int place, bytes key, passages, news, int counts_fd, int parent_status=-1, uint64_t reloads=0):
         """Make this broker the worker number `place` (from 0) of len(passages) workers; before open(). `key`: 16 secret bytes, the same for all; `passages`:
-        descriptors of SOCK_SEQPACKET sockets to each worker, the own one to receive from; `counts_fd`: memory for counts, see counts_bytes(). The
-        engine makes copies of these descriptors. `parent_status`: the open file /proc/PARENT/status, or -1; `reloads`: what reload_counted() had
-        returned for the configuration of this worker. Raise OSError."""
+        descriptors of SOCK_SEQPACKET sockets to each worker, the own one to receive from; `news`: an eventfd of each worker; `counts_fd`: memory for
+        counts, see counts_bytes(). The engine makes copies of these descriptors. `parent_status`: the open file /proc/PARENT/status, or -1; `reloads`: what
+        reload_counted() had returned for the configuration of this worker. Raise OSError."""
         from cext.workers_control import workers_new
-        workers_new(<size_t>&self.b, place, key, list(passages), counts_fd, parent_status, reloads)
+        workers_new(<size_t>&self.b, place, key, list(passages), list(news), counts_fd, parent_status, reloads)
+
+    def note_logins(self, failed, refused):
+        """Note the counts of logins of this process, for the sums of all workers. Any thread; only for one of several workers."""
+        from cext.workers_control import logins_note
+        logins_note(<size_t>&self.b, failed, refused)
 
     def link(self, int place, int out_fd, int in_fd):
         """Give the running engine two stream sockets to another worker: one to write to, one to read from. They belong to the engine. A second call

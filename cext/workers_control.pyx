@@ -92,6 +92,13 @@ def watch_signal(int number):
     return fd
 
 
+def logins_note(size_t broker, uint64_t failed, uint64_t refused):
+    """See Engine.note_logins."""
+    cdef Workers* w = <Workers*>(<Broker*>broker).workers
+    mosq_bank_put(&w.logins[0], failed)
+    mosq_bank_put(&w.logins[1], refused)
+
+
 def worker_place(bytes key, bytes name, uint32_t n):
     """Return the place, from 0, of the worker of `n` that a client id or a topic belongs to: worker_of_id, and the owner of a retained
     message."""
@@ -107,12 +114,13 @@ def filter_fits(bytes filter, bytes topic):
     return bool(filter_matches(view_of(filter), view_of(topic)))
 
 
-def workers_new(size_t broker, int place, bytes key, list passages, int counts_fd, int parent_status, uint64_t reloads):
+def workers_new(size_t broker, int place, bytes key, list passages, list news, int counts_fd, int parent_status,     # parameters: of Engine.join
+                uint64_t reloads):
     """See Engine.join. Raise ValueError and OSError."""
     cdef Broker* b = <Broker*>broker
     cdef Workers* w
     cdef int i
-    if not 0 <= place < len(passages) <= WORKERS_MAX or len(key) != sizeof(HashKey) or b.workers != NULL:
+    if not 0 <= place < len(passages) <= WORKERS_MAX or len(news) != len(passages) or len(key) != sizeof(HashKey) or b.workers != NULL:
         raise ValueError(f"not a worker: place {place} of {len(passages)}")
     if b.n_listeners > WORKER_LISTENERS_MAX:
         raise ValueError(f"workers can have {WORKER_LISTENERS_MAX} listeners, these are {b.n_listeners}")
@@ -124,13 +132,15 @@ def workers_new(size_t broker, int place, bytes key, list passages, int counts_f
     w.n = <uint32_t>len(passages)
     memcpy(&w.key, <const char*>key, sizeof(HashKey))
     for i in range(WORKERS_MAX):
-        w.passages[i].fd = -1
+        w.passages[i].fd = w.news[i] = -1
     w.parent_status = parent_status
     w.reloads_begun = w.reloads_over = reloads
     try:
         w.counts = counts_map(counts_fd)
         for i, fd in enumerate(passages):
             w.passages[i].fd = os.dup(fd)
+        for i, fd in enumerate(news):
+            w.news[i] = os.dup(fd)
         if links_new(b, w.place, w.n, &w.key) != 0:
             raise MemoryError
     except BaseException:

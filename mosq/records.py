@@ -460,6 +460,7 @@ class WholeFigures(Record):
     uptime_ms: int                      # since the broker began
     silent_ms: list[int | None]         # for each worker: since it last wrote its figures; None: it is starting
     links: list[tuple[int, int]]        # for each worker: numbered messages to it, and QoS 0 that links to it dropped
+    logins: tuple[int, int]             # that failed, and that auth_backoff refused
 
 
 class SubscriptionListing(Record):

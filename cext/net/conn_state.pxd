@@ -24,6 +24,7 @@ cdef enum:
     SOURCE_WATCHED = 4
     SOURCE_LAYER = 5
     SOURCE_PASSAGE = 6
+    SOURCE_NOTICE = 7
 
 ctypedef struct Address:
     uint8_t family              # AF_INET, AF_INET6, AF_UNIX; 0 = none
@@ -217,6 +218,7 @@ ctypedef struct Reactor:
     plain_fn on_wake
     plain_fn on_watched         # a descriptor of reactor_watch is readable
     plain_fn on_passage         # a descriptor of reactor_watch_passage is readable
+    plain_fn on_notice          # a descriptor of reactor_watch_notice is readable
     plain_fn on_no_descriptors
     proxied_fn on_proxied
     upgraded_fn on_upgraded

@@ -10,6 +10,7 @@ cdef void reactor_flush(Reactor* r) noexcept nogil                  # flushes al
 cdef void reactor_accept(Reactor* r) noexcept nogil                 # accepts the connections that waited when the turn began
 cdef int reactor_watch(Reactor* r, int fd) noexcept nogil           # calls on_watched when fd is readable; 0 or errno
 cdef int reactor_watch_passage(Reactor* r, int fd) noexcept nogil      # the same for on_passage
+cdef int reactor_watch_notice(Reactor* r, int fd) noexcept nogil       # the same for on_notice, which reads from it
 cdef void reactor_wake(Reactor* r) noexcept nogil                   # may run in any thread
 cdef int reactor_listen(Reactor* r, ListenSocket* l) noexcept nogil     # l.fd must be bound and listening; 0 or errno
 # The socket stays open; l itself must stay until the end of the turn.

@@ -23,7 +23,7 @@ from cext.net.conn_output cimport conn_send
 from cext.net.conn_state cimport (
     ACCEPTS_MAX, ARENA_BYTES, ARENA_MARGIN, Address, CONN_BLOCKED, CONN_CLOSED, CONN_CONNECTING, CONN_DEAF, CONN_DIRTY,
     CONN_HELD, CONN_PAUSED, CONN_READY, CONN_SHAKING, CONN_SMALL, Conn, TURN_EVENTS_MAX, ListenSocket, Reactor, SOURCE_CONN,
-    SOURCE_PASSAGE, SOURCE_LAYER, SOURCE_LISTENER, SOURCE_WATCHED,
+    SOURCE_NOTICE, SOURCE_PASSAGE, SOURCE_LAYER, SOURCE_LISTENER, SOURCE_WATCHED,
 )
 from cext.net.system cimport (
     AF_INET, AF_INET6, EFD_CLOEXEC, EFD_NONBLOCK, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLEXCLUSIVE, EPOLLOUT, EPOLL_CLOEXEC, EPOLL_CTL_ADD,
@@ -37,10 +37,12 @@ cdef extern from * nogil:
     static const unsigned int mosq_source_wake = 3;     /* SOURCE_WAKE, as epoll's pointer for the wake descriptor */
     static const unsigned int mosq_source_watched = 4;     /* SOURCE_WATCHED, the same */
     static const unsigned int mosq_source_passage = 6;        /* SOURCE_PASSAGE, the same */
+    static const unsigned int mosq_source_notice = 7;         /* SOURCE_NOTICE, the same */
     """
     const unsigned int mosq_source_wake
     const unsigned int mosq_source_watched
     const unsigned int mosq_source_passage
+    const unsigned int mosq_source_notice
 
 cdef enum:
     IDLE_BUFFERS_MAX_BYTES = 4 << 20
@@ -83,6 +85,10 @@ cdef int reactor_watch(Reactor* r, int fd) noexcept nogil:
 
 cdef int reactor_watch_passage(Reactor* r, int fd) noexcept nogil:
     return watch_source(r, fd, &mosq_source_passage)
+
+
+cdef int reactor_watch_notice(Reactor* r, int fd) noexcept nogil:
+    return watch_source(r, fd, &mosq_source_notice)
 
 
 cdef int watch_source(Reactor* r, int fd, const unsigned int* source) noexcept nogil:
@@ -145,6 +151,8 @@ cdef int reactor_turn(Reactor* r, int timeout_ms) noexcept nogil:
             serve_layer(r)
         elif source == SOURCE_PASSAGE:
             r.on_passage(r.ctx)
+        elif source == SOURCE_NOTICE:
+            r.on_notice(r.ctx)
         else:
             c_read(r.wake_fd, &count, 8)
             r.on_wake(r.ctx)

@@ -179,6 +179,8 @@ def listener_drops_read(data):
 # as FIGURE_... in cext/broker/core/workers.pxd, and the end of answer_whole in cext/broker/admin/whole.pyx
 WHOLE_LISTENERS_MAX = 64
 WHOLE_LINKS = struct.Struct("=128Q")
+WHOLE_STREAMS_BYTES = 66 * 7 * 8        # WORKER_PARTS_MAX, STREAM_GAUGES
+WHOLE_LOGINS = struct.Struct("=2Q")
 WHOLE_END = struct.Struct("=3Q")
 
 
@@ -198,7 +200,8 @@ def whole_read(data, own_drops, records):
         i, place = i + head + numbers.size, place + 1
     at += WHOLE_LISTENERS_MAX * numbers.size
     links_at = at + PROBE_COUNTS.size + len(HISTOGRAMS) * HISTOGRAM.size
-    end = links_at + WHOLE_LINKS.size
+    logins_at = links_at + WHOLE_LINKS.size + WHOLE_STREAMS_BYTES
+    end = logins_at + WHOLE_LOGINS.size
     is_observed, began_ms, now_ms = WHOLE_END.unpack_from(data, end)
     told = struct.unpack_from(f"={(len(data) - end - WHOLE_END.size) // 8}Q", data, end + WHOLE_END.size)
     values = struct.unpack_from(f"={len(STATS)}Q", data, 0)
@@ -206,7 +209,8 @@ def whole_read(data, own_drops, records):
     stats |= {alias: stats[name] for alias, name in ALIASES.items()}
     return records.WholeFigures(stats, listener_drops_read(b"".join(drops)), observed_read(data[at:links_at]) if is_observed else None, cpu_us,
                                 now_ms - began_ms, [max(0, now_ms - one) if one else None for one in told],
-                                list(zip(*[iter(WHOLE_LINKS.unpack_from(data, links_at)[:2 * len(told)])] * 2, strict=True)))
+                                list(zip(*[iter(WHOLE_LINKS.unpack_from(data, links_at)[:2 * len(told)])] * 2, strict=True)),
+                                WHOLE_LOGINS.unpack_from(data, logins_at))
 
 
 # as LinkFigures in cext/broker/admin/links.pxd

@@ -3,11 +3,12 @@
 import os
 
 from libc.stdint cimport uint32_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memset, strcmp
 
 from cext.base.pybytes cimport view_of
 from cext.broker.core.broker cimport Broker
-from cext.broker.persist.streams cimport STREAMS_MAX, STREAM_FILTERS_MAX, STREAM_NAME_MAX, Stream
+from cext.broker.persist.streams cimport STREAMS_MAX, STREAM_FILTERS_MAX, STREAM_NAME_MAX, Stream, streams_of
+from cext.broker.replay.parts cimport part_add
 from cext.broker.storage.stream_files cimport STREAM_WHY_MAX, stream_filter, stream_open, streams_begin, streams_open_done
 from cext.journal.format cimport JOURNAL_SHARDS_MAX
 from cext.journal.journal cimport JOURNAL_RANGES_REPORTED, JournalFound, JournalOptions
@@ -44,10 +45,30 @@ cdef dict stream_found(str name, const JournalFound* f, uint32_t shards):
             "unreadable": f.unreadable, "mark_lost": bool(f.mark_lost)}
 
 
+cdef Stream* stream_in(Broker* b, const char* dir):
+    """Return the stream of this process whose journal is in this folder; NULL: there is none."""
+    cdef uint32_t i
+    for i in range(streams_of(b).n):
+        if strcmp(streams_of(b).at[i].journal.dir, dir) == 0:
+            return streams_of(b).at[i]
+    return NULL
+
+
+cdef int parts_read(Broker* b, Stream* s, str name, list parts) except -1:
+    """Add the parts of a stream, each a tuple: number; folder; the place of its worker, None: no process writes it."""
+    cdef bytes folder, named
+    for number, path, place in parts:
+        folder = os.fsencode(path)
+        named = (name if number == place + 1 else f"{name}.{number}").encode() if place is not None else b""
+        if part_add(b, s, number, stream_in(b, folder), folder, place or 0, named) != 0:
+            raise MemoryError
+    return 0
+
+
 cdef list streams_open(Broker* b, list specs):
     """Open streams and return what was found, one entry per stream. Each spec is a dict: name, filters, options of the journal; events: it is the
     stream of events; folder: that of its journal, if it is not in the store's; id: that of the
-    stream, if its journal begins now. Raise OSError with a text for users."""
+    stream, if its journal begins now; parts: see parts_read, none: one; left: it is a part without a writer. Raise OSError with a text for users."""
     cdef char why[STREAM_WHY_MAX]
     cdef JournalOptions options
     cdef JournalFound found
@@ -88,5 +109,10 @@ cdef list streams_open(Broker* b, list specs):
             if stream_filter(b, s, view_of(f)) != 0:
                 raise ValueError(f"{f!r} is no filter for a stream")
         out.append(stream_found(spec["name"], &found, s.journal.n_shards))
+    for i, spec in enumerate(specs):
+        if spec.get("parts"):
+            parts_read(b, streams_of(b).at[i], spec["name"], spec["parts"])
+        elif not spec.get("events") and not spec.get("left") and part_add(b, streams_of(b).at[i], 0, streams_of(b).at[i], b"", 0, b"") != 0:
+            raise MemoryError
     streams_open_done(b)
     return out

@@ -50,6 +50,7 @@ class Backoff:
         self._users: TTLCache[bytes, tuple[int, float]] = TTLCache(entries_max, FORGET_S, timer=clock)
         self._places: TTLCache[bytes, tuple[float, float, float]] = TTLCache(entries_max, FORGET_S, timer=clock)
         self._n_failed = self._n_refused = 0    # attempts since the start
+        self.note: Callable[[int, int], None] | None = None     # gets both numbers when one has risen
         self._trusted: TTLCache[bytes, bool] = TTLCache(entries_max, TRUST_S, timer=clock)
 
     def _key(self, address: str, user: str) -> bytes:
@@ -78,6 +79,11 @@ class Backoff:
         """Count a login that is refused because of a pause."""
         with self._lock:
             self._n_refused += 1
+            self._noted()
+
+    def _noted(self) -> None:
+        if self.note is not None:
+            self.note(self._n_failed, self._n_refused)
 
     def counts(self) -> dict[str, int]:
         """Return the numbers of failed and refused logins since the start, and of pairs of user and address, and
@@ -98,6 +104,7 @@ class Backoff:
         now, key = self._clock(), self._key(address, user)
         with self._lock:
             self._n_failed += 1
+            self._noted()
             failures, until = self._users.get(key, (0, 0.0))
             if now < until:             # they ran in parallel: one pause for all of them
                 return 0.0

@@ -568,6 +568,10 @@ class Access:
         elif self._plugins is not None:
             self._plugins.complete(connection, None if result in (17, 32) else code)
 
+    def note_logins(self, note: "Callable[[int, int], None]") -> None:
+        """Call `note` with the numbers of failed and refused logins when one has risen, also after a reload."""
+        self._backoff.note = note
+
     def backoff_counts(self) -> dict[str, int]:
         """Return the counts of auth_backoff; any thread may call this."""
         return self._backoff.counts()

@@ -227,7 +227,7 @@ class Control:
         self._open_store(engine)
         if self.arrival is not None:
             self.arrival.restore(engine, self.log.report)
-        self.reload_fd = engine.watch_reload(signals.RELOAD) if self.worker is None else -1
+        self.reload_fd = engine.watch_reload(signals.RELOAD)    # in a worker it is never readable; CONNECT packets are held
         if self.arrival is None:
             process.map_threads()
         if self.worker is None:
@@ -325,6 +325,8 @@ class Control:
             access = Access(config, self.log.report, None if self.starting else self.answer,
                             acting=(lambda: process.Acting(self.user)) if is_root else None,
                             wait=None if self.starting else self._serve_until, made=made)
+        if self.worker is not None:
+            access.note_logins(lambda failed, refused: self.engine.note_logins(failed, refused))
         config.kept_by_plugin = bool(access.persisting())
         try:
             if self.worker is not None and config.kept_by_plugin:
@@ -452,7 +454,7 @@ class Control:
         topics = topics_of(config, lambda: self.whole, self.log.report, self._wake, self._bridge_states,
                            lambda: self.hot, lambda: self._whole_process()())
         if access is not None:
-            access.answer_on(topics, lambda: self.engine, lambda: self.access,
+            access.answer_on(topics, lambda: self.whole, lambda: self.access,
                              None if self.worker is None else self.worker.together)
         return topics
 
@@ -469,6 +471,12 @@ class Control:
         self.signals.wake()
 
     def _bridge_states(self) -> "list[dict[str, Any]]":
+        """Return the states of the bridges of all workers."""
+        if self.worker is None:
+            return self._own_bridge_states()
+        return self.worker.whole.bridge_states()
+
+    def _own_bridge_states(self) -> "list[dict[str, Any]]":
         if self.bridges is None:
             return []
         from mosq.server.admin.bridges import states
@@ -555,7 +563,8 @@ class Control:
 
         self.log.release()
         if self.worker is not None:
-            self.worker.begin(self.engine, self._process, self._logins)
+            self.worker.begin(self.engine, self._wake, {"process": self._process, "logins": self._logins,
+                                                        "bridge_states": self._own_bridge_states})
         self.saver = Saver(self.config, self.engine, self.log.report, self._wake)
         self._publish_log()
         self._feed()

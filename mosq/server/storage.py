@@ -157,13 +157,26 @@ def _placed(config: "Config", specs: "list[dict[str, Any]]") -> "list[dict[str, 
             os.makedirs(path, 0o700, exist_ok=True)
         there = _parts(path)
         spec["folder"] = _part_folder(path, config.worker)
-        spec["id"] = next((found for found in map(_stream_id, there.values()) if found), None)
-        if config.worker <= 1:
-            left += [{"name": f"{spec['name']}.{part}", "filters": [], "folder": folder, "id": spec["id"],
-                      "retain_age_us": spec["retain_age_us"], "retain_bytes": spec["retain_bytes"]}
-                     for part, folder in there.items() if part not in _own_parts(config) and _stream_id(folder)]
-    left = [spec for spec in left if len(spec["name"]) <= NAME_MAX]
-    return [*specs, *left[:STREAMS_MAX - len(specs)]]
+        ids = {part: _stream_id(folder) for part, folder in there.items()}
+        spec["id"] = next((found for found in ids.values() if found), None)
+        without = [part for part, found in ids.items() if found and part not in _own_parts(config)]
+        here = [{"name": f"{spec['name']}.{part}", "filters": [], "folder": there[part], "id": spec["id"], "left": True,
+                 "retain_age_us": spec["retain_age_us"], "retain_bytes": spec["retain_bytes"]}
+                for part in without if len(f"{spec['name']}.{part}") <= NAME_MAX]
+        here = here[:STREAMS_MAX - len(specs) - len(left)]
+        left += here
+        if not spec.get("events"):
+            opened = {one["folder"] for one in here}
+            spec["parts"] = [(part, _part_folder(path, part), _place_of(config, part, there.get(part) in opened))
+                             for part in sorted({*without, *_own_parts(config)})]
+    return [*specs, *left] if config.worker <= 1 else specs
+
+
+def _place_of(config: "Config", part: int, opened: bool) -> int | None:
+    """Return the place of the worker that has a part open, from 0; None: no process has, or the broker is alone."""
+    if not config.worker or (part not in _own_parts(config) and not opened):
+        return None
+    return part - 1 if part in _own_parts(config) else 0
 
 
 def _own_parts(config: "Config") -> range:

@@ -7,7 +7,6 @@ import pytest
 from tests.dynsec import test_broker, test_ctrl
 
 OTHERWISE = {
-    "test_connections_are_listed": "getClient lists the connections of the worker that answers",
     "test_dynamic_security_in_an_embedded_broker": "an embedded broker is one process",
     "test_the_pages_of_the_http_api": "protocol http_api is another part of workers",
 }

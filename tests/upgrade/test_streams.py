@@ -17,6 +17,7 @@ from mosq.journal.stream import Record, Stream
 from tests.harness.packets import Connack, Connect, Puback, Publish, Subscribe
 from tests.harness.properties import P
 from tests.harness.wire import Wire
+from tests.pipeline.journals import Journal
 from tests.upgrade.case import STORE, Upgraded
 from tests.upgrade.test_failures import PROGRAM, STEPS
 
@@ -117,6 +118,40 @@ def test_subscriptions_to_a_stream_continue(broker: Upgraded) -> None:
     reader.expect_nothing()
 
 
+def test_subscriptions_to_the_parts_of_former_workers_continue(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    broker = Upgraded(CONFIG, command=[sys.executable, str(program)])
+    broker.program = program
+    for number in (1, 2):
+        part = Journal(broker.dir / "mosquitto.db.store/streams/all", f"worker.{number}")
+        for n in range(40):
+            part.put("t/old", b"%d" % (1000 * number + n), flags=1)
+        part.commit()
+        part.close()
+    with broker:
+        wire = client(broker, "pub")
+        reader, slow = client(broker, "reader"), client(broker, "slow")
+        for one, qos in ((reader, 0), (slow, 1)):
+            one.send(Subscribe(1, (("$stream/all/first/t/#", qos),)))
+            assert one.read_packet().codes == (qos,)
+        got: list[int] = [int(reader.read_packet().payload) for _ in range(80)]
+        for n in range(3):
+            again(broker, n)
+            publish(wire, 10 * n, 10 * n + 10)
+            got += [int(reader.read_packet().payload) for _ in range(10)]
+        want = [*range(30), *range(1000, 1040), *range(2000, 2040)]
+        assert sorted(got) == want
+        found: set[int] = set()
+        while len(found) < len(want):
+            packet = slow.read_packet()
+            found.add(int(packet.payload))
+            slow.send(Puback(packet.mid))
+        slow.expect_nothing()
+        reader.expect_nothing()
+        assert sorted(found) == want
+
+
 def test_the_events_of_the_new_process_begin_with_the_clients_that_moved(broker: Upgraded) -> None:
     mover, stored = client(broker, "mover"), client(broker, "stored", durable=True)
     mover.send(Subscribe(1, (("m", 1),)))
@@ -143,8 +178,9 @@ def test_no_client_is_served_until_the_store_can_be_opened_again(broker: Upgrade
     broker.fail()
     broker.wait_log("Error: Upgrade: no client is served until the store can be opened again: ")
     if ends:
-        os.kill(broker.pid(), signal.SIGTERM)
-        broker.wait_end(broker.pid())
+        pid = broker.pid()              # its file may be gone at once
+        os.kill(pid, signal.SIGTERM)
+        broker.wait_end(pid)
         assert "did not stop in time" not in broker.log()
         return
     wire.send(Publish("t/6", b"20", 1, 21))

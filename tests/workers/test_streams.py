@@ -198,10 +198,3 @@ def test_events_have_a_shard_for_each_worker() -> None:
         until(lambda: all(names[number] in connected(STRIDE * number) for number in (1, 2)))
         for client in clients:
             client.close()
-
-
-def test_a_subscription_to_a_stream_is_refused() -> None:
-    with Workers(2, STREAM) as broker:
-        client = broker.connect(broker.id_on(1))
-        client.send(Subscribe(1, (("$stream/all/first/#", 1),)))
-        assert client.read_packet() == Suback(1, (0x8F,))

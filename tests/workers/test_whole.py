@@ -31,9 +31,9 @@ ACL = "topic readwrite #\ntopic readwrite $CONTROL/#\ntopic read $SYS/#\n"
 class Scene:
     """Two workers, with a client on each of them."""
 
-    def __init__(self, config: str = "", n: int = 2) -> None:
+    def __init__(self, config: str = "", n: int = 2, files: dict[str, str] | None = None) -> None:
         self.web = free_port()
-        self.broker = Workers(n, f"enable_control_api true\nsys_interval 1\n{config}{ADMIN}{HTTP.replace('{web}', str(self.web))}", {"acl": ACL})
+        self.broker = Workers(n, f"enable_control_api true\nsys_interval 1\n{config}{ADMIN}{HTTP.replace('{web}', str(self.web))}", {"acl": ACL, **(files or {})})
         self.broker.start()
         self.ids = {number: self.broker.id_on(number) for number in range(1, n + 1)}
         self.clients = {number: self.broker.connect(name) for number, name in self.ids.items()}

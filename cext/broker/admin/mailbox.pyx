@@ -17,10 +17,10 @@ from cext.broker.admin.control_request cimport (
 from cext.broker.admin.hot cimport answer_hot, answer_slow
 from cext.broker.admin.inspect cimport answer_session, answer_sessions, out_put, out_text
 from cext.broker.admin.links cimport answer_links
-from cext.broker.admin.observations cimport answer_drops, answer_listener_drops, answer_observed, answer_streams
+from cext.broker.admin.observations cimport answer_drops, answer_listener_drops, answer_observed
 from cext.broker.admin.reload cimport Reload, reload_apply
 from cext.broker.admin.statistics cimport stats_collect
-from cext.broker.admin.whole cimport answer_whole
+from cext.broker.admin.whole cimport answer_streams, answer_whole
 from cext.broker.core.bridge_state cimport BridgeCommand, bridges_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport ADDRESS_TEXT_MAX, client_address, username_of

@@ -5,7 +5,6 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.persist.streams cimport Stream
 
 cdef void answer_observed(Broker* b, ControlRequest* a) noexcept nogil
-cdef void answer_streams(Broker* b, ControlRequest* a) noexcept nogil
 cdef void answer_drops(Broker* b, ControlRequest* a) noexcept nogil
 cdef void answer_listener_drops(Broker* b, ControlRequest* a) noexcept nogil
 cdef void stream_gauges(const Stream* s, uint64_t* v) noexcept nogil        # v: STREAM_GAUGES values

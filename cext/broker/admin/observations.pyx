@@ -2,7 +2,7 @@
 they are shown (mosq/server/http/metrics.py).
 
 Observations: lost and passed-over probes, then for each histogram its count, its sum and its buckets, all numbers of 64 bits; nothing if
-the broker measures nothing. Streams: a name with a length of 16 bits in front, then STREAM_GAUGES numbers of 64 bits, for each stream.
+the broker measures nothing.
 Drops, for each reason with an example: reason, whether there is a client, length of the topic, length of the client id (32 bits each), Unix
 time (64 bits), then the kept bytes of the topic and of the client id, each with a length of 16 bits in front.
 Drops by listener: the numbers of the whole broker by reason (64 bits each), then for each listener its port (16 bits), its name with a length
@@ -12,7 +12,6 @@ Cost: a copy of 6 KB.
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport strlen
 
 from cext.broker.admin.control_request cimport ControlRequest
 from cext.broker.admin.inspect cimport out_put, out_text
@@ -21,10 +20,10 @@ from cext.broker.core.listener cimport Listener
 from cext.broker.core.observed cimport Observed, observed_of
 from cext.broker.core.stats cimport (
     DROP_REASONS, GAUGE_DISK_BYTES, GAUGE_ERRORS, GAUGE_LOST, GAUGE_RECORDS, GAUGE_RETIRED_RECORDS, GAUGE_RETIRED_UNREAD,
-    GAUGE_WAITING_BYTES, STREAM_GAUGES,
+    GAUGE_WAITING_BYTES,
 )
 from cext.broker.persist.drop_examples cimport DropExample, drop_examples_of
-from cext.broker.persist.streams cimport Stream, Streams, streams_of
+from cext.broker.persist.streams cimport Stream
 
 
 cdef void answer_observed(Broker* b, ControlRequest* a) noexcept nogil:
@@ -43,19 +42,6 @@ cdef void stream_gauges(const Stream* s, uint64_t* v) noexcept nogil:
     v[GAUGE_RETIRED_RECORDS] = s.stats.retired_records
     v[GAUGE_RETIRED_UNREAD] = s.stats.forced_records
     v[GAUGE_ERRORS] = s.stats.errors
-
-
-cdef void answer_streams(Broker* b, ControlRequest* a) noexcept nogil:
-    cdef Streams* t = streams_of(b)
-    cdef uint64_t v[STREAM_GAUGES]
-    cdef uint32_t i
-    if t == NULL:
-        return
-    for i in range(t.n):
-        stream_gauges(t.at[i], v)
-        if out_text(a, t.at[i].name, <uint32_t>strlen(t.at[i].name)) != 0 or out_put(a, v, sizeof(v)) != 0:
-            a.result = ENOMEM
-            return
 
 
 cdef int drop_example_write(ControlRequest* a, uint32_t reason, const DropExample* e) noexcept nogil:

@@ -11,11 +11,10 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport strlen
 
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
-from cext.broker.admin.observations cimport stream_gauges
 from cext.broker.admin.sys_topics cimport (
     SYS_ABOVE_ZERO, SYS_GAUGES, SYS_LOADS, SYS_TOPICS, SYS_WITH_STORE, SysTopic,
 )
-from cext.broker.admin.whole cimport whole_began_ms, whole_collect
+from cext.broker.admin.whole cimport whole_began_ms, whole_collect, whole_gauges
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport TIMER_SYS
 from cext.broker.core.durable cimport TROUBLE_ERROR, TROUBLE_FULL
@@ -176,7 +175,7 @@ cdef void publish_streams(Broker* b) noexcept nogil:
         return
     for i in range(t.n):
         s = t.at[i]
-        stream_gauges(s, v)
+        whole_gauges(b, s, v)
         for k in range(STREAM_GAUGES):
             publish_gauge(b, s, k, v[k])
 

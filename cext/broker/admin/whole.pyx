@@ -4,23 +4,25 @@ theirs.
 Each worker writes its figures into its own place every FIGURES_MS, and when it is asked. A reader adds up the places, without a lock and without a message; a
 worker that is stopped or starts again delays no reader. When a process has ended, the parent (cext/workers_control.pyx) keeps its counters: no reader has seen others
 than those that it wrote, so no sum falls.
-Cost: one pass over the statistics and 2,000 numbers, twice a second.
+The gauges of streams: a name with a length of 16 bits in front, then STREAM_GAUGES numbers of 64 bits, for each stream.
+Cost: one pass over the statistics and 2,600 numbers, twice a second.
 """
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memset, strlen
 
 from cext.base.wheel cimport wheel_add
 from cext.broker.admin.control_request cimport ControlRequest
-from cext.broker.admin.inspect cimport out_put
+from cext.broker.admin.inspect cimport out_put, out_text
+from cext.broker.admin.observations cimport stream_gauges
 from cext.broker.admin.statistics cimport stats_collect
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport TIMER_FIGURES
 from cext.broker.core.link_state cimport links_of
 from cext.broker.core.observed cimport Observed, observed_of
 from cext.broker.core.stats cimport (
-    DROP_REASONS, STATS_N, STAT_ANSWERS_STALE, STAT_AUTH_REQUESTS, STAT_AUTH_REQUESTS_TIMED_OUT, STAT_BYTES_IN, STAT_BYTES_OUT,
+    DROP_REASONS, GAUGE_DISK_BYTES, GAUGE_WAITING_BYTES, STATS_N, STREAM_GAUGES, STAT_ANSWERS_STALE, STAT_AUTH_REQUESTS, STAT_AUTH_REQUESTS_TIMED_OUT, STAT_BYTES_IN, STAT_BYTES_OUT,
     STAT_CLIENTS_CONNECTED, STAT_CLIENTS_EXPIRED, STAT_CLIENTS_MAX, STAT_CONNECTIONS, STAT_CONNECTIONS_ROOM, STAT_DISK_COMMITS, STAT_DISK_COMMIT_US,
     STAT_DISK_ERRORS, STAT_DISK_MESSAGES_ELIDED, STAT_DISK_MESSAGES_WRITTEN, STAT_DISK_SEGMENTS_CLEANED, STAT_DISK_SYNCS, STAT_DISK_TROUBLE, STAT_DROPS,
     STAT_EVENTS_LOST, STAT_HEAP_BYTES, STAT_HEAP_BYTES_MAX, STAT_INDEX_CACHE_HITS, STAT_INDEX_CACHE_MISSES, STAT_INDEX_DEPTH, STAT_INDEX_LOAD,
@@ -29,8 +31,9 @@ from cext.broker.core.stats cimport (
     STAT_TURN_WORK_MAX, STAT_UPGRADES, STAT_UPGRADES_CLOSED, STAT_UPGRADES_MOVED, STAT_UPGRADE_PAUSE_US, STAT_WORK,
 )
 from cext.broker.core.workers cimport (
-    FIGURES_N, FIGURE_CPU_US, FIGURE_DROPS, FIGURE_LINKS, FIGURE_OBSERVED, Figures, WORKER_LISTENERS_MAX, WorkerCounts, Workers, workers_of,
+    FIGURES_N, FIGURE_CPU_US, FIGURE_DROPS, FIGURE_LINKS, FIGURE_LOGINS, FIGURE_OBSERVED, FIGURE_STREAMS, Figures, WORKER_LISTENERS_MAX, WorkerCounts, Workers, workers_of,
 )
+from cext.broker.persist.streams cimport Stream, Streams, streams_of
 
 cdef extern from *:
     """
@@ -52,6 +55,8 @@ cdef enum:
 
 
 cdef bint figure_counts(int i) noexcept nogil:
+    if FIGURE_STREAMS <= i < FIGURE_LOGINS:
+        return (i - FIGURE_STREAMS) % STREAM_GAUGES not in (GAUGE_WAITING_BYTES, GAUGE_DISK_BYTES)
     if i >= STAT_DROPS:
         return 1
     return i in (
@@ -87,9 +92,50 @@ cdef void figures_write(Broker* b) noexcept nogil:
         if i != w.place:
             v[FIGURE_LINKS + 2 * i] = links_of(b).links.peers[i].out.first + links_of(b).links.peers[i].out.n - 1
             v[FIGURE_LINKS + 2 * i + 1] = links_of(b).links.peers[i].out.dropped0
+    if b.streams != NULL:
+        streams_write(streams_of(b), v)
+    for i in range(2):
+        v[FIGURE_LOGINS + i] = mosq_figure_get(&w.logins[i])
     for i in range(FIGURES_N):
         mosq_figure_put(&own.banks[w.bank].now[i], v[i])
     mosq_figure_put(&own.told_ms, b.reactor.now_ms)
+
+
+cdef void streams_write(const Streams* t, uint64_t* v) noexcept nogil:
+    cdef uint32_t i
+    for i in range(t.n):
+        if t.at[i].shared:
+            stream_gauges(t.at[i], &v[FIGURE_STREAMS + (t.at[i].shared - 1) * STREAM_GAUGES])
+
+
+cdef void whole_gauges(Broker* b, const Stream* s, uint64_t* v) noexcept nogil:
+    cdef const Workers* w = workers_of(b)
+    cdef const Figures* f
+    cdef uint32_t place, i, at
+    if w == NULL or s.shared == 0:
+        stream_gauges(s, v)
+        return
+    memset(v, 0, STREAM_GAUGES * sizeof(uint64_t))
+    at = FIGURE_STREAMS + (s.shared - 1) * STREAM_GAUGES
+    for place in range(w.n):
+        f = &w.counts[place].banks[mosq_figure_get(&w.counts[place].bank) & 1]
+        for i in range(STREAM_GAUGES):
+            v[i] += mosq_figure_get(&f.now[at + i]) + mosq_figure_get(&f.before[at + i])
+
+
+cdef void answer_streams(Broker* b, ControlRequest* a) noexcept nogil:
+    cdef Streams* t = streams_of(b)
+    cdef uint64_t v[STREAM_GAUGES]
+    cdef uint32_t i
+    if t == NULL:
+        return
+    if b.workers != NULL:
+        figures_write(b)
+    for i in range(t.n):
+        whole_gauges(b, t.at[i], v)
+        if out_text(a, t.at[i].name, <uint32_t>strlen(t.at[i].name)) != 0 or out_put(a, v, sizeof(v)) != 0:
+            a.result = ENOMEM
+            return
 
 
 cdef void figures_add(Broker* b, uint64_t* v, int n) noexcept nogil:

@@ -7,24 +7,33 @@ from cext.base.wheel cimport Timer
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.listener cimport Listener
-from cext.broker.core.stats cimport STATS_N
+from cext.broker.core.stats cimport STATS_N, STREAM_GAUGES
 from cext.net.conn_state cimport input_fn
 
 cdef enum:
     WORKERS_MAX = 64
     WORKER_LISTENERS_MAX = 64           # listeners that are counted over all workers
+    WORKER_PARTS_MAX = 66               # streams of which all workers have parts, and parts that the first worker has open for retention
     # positions in Figures: the statistics; the processor time in microseconds; drops by listener and reason; what answer_observed
-    # writes; messages with a number to each worker, and QoS 0 that the links to it dropped
+    # writes; messages with a number to each worker, and QoS 0 that the links to it dropped; the gauges of streams; logins that failed, and that were
+    # refused by auth_backoff
     FIGURE_CPU_US = STATS_N
     FIGURE_DROPS = STATS_N + 1
     FIGURE_OBSERVED = STATS_N + 1 + WORKER_LISTENERS_MAX * 19           # DROP_REASONS
     FIGURE_LINKS = STATS_N + 1 + WORKER_LISTENERS_MAX * 19 + 2 + 7 * 110        # behind lost, passed over, OBSERVED_N histograms
-    FIGURES_N = STATS_N + 1 + WORKER_LISTENERS_MAX * 19 + 2 + 7 * 110 + 2 * WORKERS_MAX
+    FIGURE_STREAMS = STATS_N + 1 + WORKER_LISTENERS_MAX * 19 + 2 + 7 * 110 + 2 * WORKERS_MAX
+    FIGURE_LOGINS = FIGURE_STREAMS + WORKER_PARTS_MAX * STREAM_GAUGES
+    FIGURES_N = FIGURE_LOGINS + 2
 
 ctypedef struct Figures:
     # the statistics of the process that has the place, and the counters of those that had it before. Their sum never falls
     uint64_t now[FIGURES_N]
     uint64_t before[FIGURES_N]
+
+ctypedef struct PartEnds:
+    # how far the other workers may read a part of a stream that a worker writes
+    uint64_t n_shards                   # 0: not open yet
+    uint64_t ends[64]                   # JOURNAL_SHARDS_MAX: position behind the last record whose batch is written
 
 ctypedef struct WorkerCounts:
     # what a worker publishes for the limits that count over all workers. In memory that all workers map; each writes only its own place
@@ -41,6 +50,10 @@ ctypedef struct WorkerCounts:
     # the parent fills the other bank when a process has ended, and then names it here; so a reader meets the old or the new one as a whole
     uint64_t bank
     Figures banks[2]
+    # of the place 0: keyed hashes of the names of streams; 0: free. A name keeps its number until the broker ends
+    uint64_t stream_names[WORKER_PARTS_MAX]
+    PartEnds parts[WORKER_PARTS_MAX]    # of the streams that this worker writes, by the number of the name
+    uint64_t parts_wanted               # 1: this worker waits for records of streams that the others write
 
 ctypedef struct Passage:
     # the way to another worker for connections that belong there. The passage of this worker receives
@@ -56,12 +69,14 @@ ctypedef struct Workers:
     HashKey key                         # names the worker of a client id; the same in all workers, and unknown to clients
     Passage passages[WORKERS_MAX]
     WorkerCounts* counts                # of all workers
+    int news[WORKERS_MAX]               # eventfds of all workers: notices that another one has written records of streams
     uint32_t waiting                    # clients that wait at all passages
     uint32_t halves                     # clients that are halves of relays
     uint32_t dealt                      # TLS connections that were dealt out to the workers
     input_fn input                      # what the reactor and traces call without workers
     input_fn traced
     uint64_t bank                       # WorkerCounts.bank, as long as this process runs
+    uint64_t logins[2]                  # of this process: failed, and refused by auth_backoff; the control plane writes them
     Timer figures                       # when this worker writes its figures again
     uint8_t passage_due                 # 1: connections may wait at the own passage
     int parent_status                   # /proc/PARENT/status, with the signals that wait for the parent; -1: it cannot be read

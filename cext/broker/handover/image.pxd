@@ -30,6 +30,7 @@ cdef enum:
     ITEM_RETAINED = 12          # ImageRetained
     ITEM_SOURCE = 13            # ImageSource, id, user: the publisher of the retained message before it
     ITEM_END = 14               # the last one; empty
+    ITEM_CURSOR_PART = 15       # ImageCursorPart, filter: the place of a subscription to a stream in a further part
 
 cdef enum:
     NO_USER_NAME = 0xFFFFFFFF        # size of a user name that does not exist
@@ -102,9 +103,13 @@ ctypedef struct ImageInbox:
     uint8_t flags               # flags of its message, in the store too
 
 ctypedef struct ImageCursor:
-    ReadPlace where
+    ReadPlace where             # in the first part
     uint32_t sub_id
     uint8_t options
+
+ctypedef struct ImageCursorPart:
+    ReadPlace where
+    uint32_t number             # of the part
 
 ctypedef struct ImageGated:
     uint32_t position           # in the plugin gate

@@ -21,11 +21,11 @@ from cext.broker.core.durable cimport durable_of
 from cext.broker.core.handover_state cimport HandoverCounts
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.handover.image cimport (
-    ITEM_ALIAS, ITEM_BROKER, ITEM_CLIENT, ITEM_CURSOR, ITEM_DELIVERY, ITEM_END, ITEM_FILTER, ITEM_GATED, ITEM_INBOX, ITEM_MESSAGE, ITEM_RETAINED, ITEM_SECRETS, ITEM_SESSION,
+    ITEM_ALIAS, ITEM_BROKER, ITEM_CLIENT, ITEM_CURSOR, ITEM_CURSOR_PART, ITEM_DELIVERY, ITEM_END, ITEM_FILTER, ITEM_GATED, ITEM_INBOX, ITEM_MESSAGE, ITEM_RETAINED, ITEM_SECRETS, ITEM_SESSION,
     ITEM_SOURCE, ImageBroker, ImageMessage, ImageRetained, ImageSource, image_close, image_head, image_next, image_open, image_part,
 )
 from cext.broker.handover.restore_clients cimport alias_arrives, client_arrives, secrets_arrive
-from cext.broker.handover.restore_sessions cimport cursor_arrives, delivery_arrives, filter_arrives, gated_arrives, inbox_arrives, session_arrives, session_complete
+from cext.broker.handover.restore_sessions cimport cursor_arrives, cursor_part_arrives, delivery_arrives, filter_arrives, gated_arrives, inbox_arrives, session_arrives, session_complete
 from cext.broker.handover.restoring cimport Restoring, message_known, refused
 from cext.broker.lifecycle.session_lifecycle cimport client_watch, end_doomed_clients
 from cext.broker.packets.handle_connect cimport arrived_notify
@@ -139,7 +139,7 @@ cdef int source_arrives(Restoring* l, View body) noexcept nogil:
 cdef int item_arrives(Restoring* l, int kind, View body) noexcept nogil:
     if kind != ITEM_BROKER and not l.begun or l.ended:
         return refused(l, "its items have an impossible order")
-    if kind != ITEM_MESSAGE and not ITEM_FILTER <= kind <= ITEM_ALIAS and session_complete(l) != 0:
+    if kind != ITEM_MESSAGE and kind != ITEM_CURSOR_PART and not ITEM_FILTER <= kind <= ITEM_ALIAS and session_complete(l) != 0:
         return -1
     if kind == ITEM_MESSAGE:
         return message_arrives(l, body)
@@ -163,6 +163,8 @@ cdef int item_arrives(Restoring* l, int kind, View body) noexcept nogil:
         return source_arrives(l, body)
     if kind == ITEM_CURSOR:
         return cursor_arrives(l, body)
+    if kind == ITEM_CURSOR_PART:
+        return cursor_part_arrives(l, body)
     if kind == ITEM_SECRETS:
         return secrets_arrive(l, body)
     if kind == ITEM_BROKER:

@@ -7,5 +7,6 @@ cdef int filter_arrives(Restoring* l, View body) noexcept nogil
 cdef int delivery_arrives(Restoring* l, View body) noexcept nogil
 cdef int inbox_arrives(Restoring* l, View body) noexcept nogil
 cdef int cursor_arrives(Restoring* l, View body) noexcept nogil
+cdef int cursor_part_arrives(Restoring* l, View body) noexcept nogil
 cdef int gated_arrives(Restoring* l, View body) noexcept nogil
 cdef int session_complete(Restoring* l) noexcept nogil           # all items of the present session have arrived

@@ -11,10 +11,10 @@ from cext.broker.core.access cimport origin_read, security_of_origin
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport TIMER_SESSION
 from cext.broker.core.durable cimport durable_of, session_at
-from cext.broker.handover.image cimport ImageCursor, ImageDelivery, ImageFilter, ImageGated, ImageInbox, ImageSession, MOVED_SESSION_FLAGS, NO_USER_NAME, image_head, image_part
+from cext.broker.handover.image cimport ImageCursor, ImageCursorPart, ImageDelivery, ImageFilter, ImageGated, ImageInbox, ImageSession, MOVED_SESSION_FLAGS, NO_USER_NAME, image_head, image_part
 from cext.broker.handover.restoring cimport Restoring, message_known, message_numbered, refused
 from cext.broker.lifecycle.session_lifecycle cimport session_watch
-from cext.broker.replay.cursor cimport cursor_restore, cursor_wanted
+from cext.broker.replay.cursor cimport cursor_restore, cursor_restore_part, cursor_wanted
 from cext.broker.replay.cursor_state cimport PLACE_TIME
 from cext.broker.routing.plugin_gate cimport gated_at, plugin_gate_needs, plugin_gate_restore, session_plugin_gate
 from cext.broker.routing.share cimport share_restored
@@ -192,6 +192,14 @@ cdef int cursor_arrives(Restoring* l, View body) noexcept nogil:
         return refused(l, "a subscription to a stream has an impossible value")
     if cursor_wanted(l.b, f.filter):
         cursor_restore(l.b, l.session, &f, r.options, r.sub_id, &r.where)
+    return 0
+
+
+cdef int cursor_part_arrives(Restoring* l, View body) noexcept nogil:
+    cdef ImageCursorPart r
+    if l.session == NULL or not image_head(&body, &r, sizeof(r)) or r.where.place > PLACE_TIME or r.where.shard >= JOURNAL_SHARDS_MAX:
+        return refused(l, "a subscription to a stream has an impossible value")
+    cursor_restore_part(l.b, l.session, body, r.number, &r.where)
     return 0
 
 

@@ -18,8 +18,8 @@ from cext.broker.core.client_state cimport Client
 from cext.broker.core.handover_state cimport Handover, MOVES
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.handover.image cimport (
-    ITEM_BROKER, ITEM_CURSOR, ITEM_DELIVERY, ITEM_END, ITEM_FILTER, ITEM_GATED, ITEM_INBOX, ITEM_MESSAGE, ITEM_RETAINED, ITEM_SESSION, ITEM_SOURCE,
-    ImageBroker, ImageCursor, ImageDelivery, ImageFilter, ImageGated, ImageInbox, ImageMessage, ImageRetained, ImageSession, ImageSource, MOVED_SESSION_FLAGS, NO_USER_NAME, image_begin,
+    ITEM_BROKER, ITEM_CURSOR, ITEM_CURSOR_PART, ITEM_DELIVERY, ITEM_END, ITEM_FILTER, ITEM_GATED, ITEM_INBOX, ITEM_MESSAGE, ITEM_RETAINED, ITEM_SESSION, ITEM_SOURCE,
+    ImageBroker, ImageCursor, ImageCursorPart, ImageDelivery, ImageFilter, ImageGated, ImageInbox, ImageMessage, ImageRetained, ImageSession, ImageSource, MOVED_SESSION_FLAGS, NO_USER_NAME, image_begin,
     image_end,
 )
 from cext.broker.handover.save_clients cimport client_left_save, client_save, client_stays, connection_stays, secrets_save
@@ -157,15 +157,28 @@ cdef void cursors_save(Saving* v, Session* s) noexcept nogil:
     cdef ImageCursor r
     cdef uint8_t* out
     cdef Cursor* c = cursor_next(v.b, s, NULL)
+    cdef uint32_t i
     while c != NULL:
         memset(&r, 0, sizeof(r))
-        r.where = c.read_request.where
+        r.where = c.read_request.parts[0].where
         r.sub_id = c.sub_id
         r.options = c.options
         out = <uint8_t*>struct_put(v, ITEM_CURSOR, sizeof(r), c.filter.n)
         if out != NULL:
             part_put(bytes_put(out, &r, sizeof(r)), c.filter)
+        for i in range(1, c.stream.n_parts):
+            cursor_part_save(v, c, i)
         c = cursor_next(v.b, s, c)
+
+
+cdef void cursor_part_save(Saving* v, const Cursor* c, uint32_t part) noexcept nogil:
+    cdef ImageCursorPart r
+    cdef uint8_t* out = <uint8_t*>struct_put(v, ITEM_CURSOR_PART, sizeof(r), c.filter.n)
+    memset(&r, 0, sizeof(r))
+    r.where = c.read_request.parts[part].where
+    r.number = c.stream.parts[part].number
+    if out != NULL:
+        part_put(bytes_put(out, &r, sizeof(r)), c.filter)
 
 
 cdef void gated_save(Saving* v, Session* s) noexcept nogil:

@@ -46,7 +46,7 @@ from cext.net.conn_output cimport conn_flush, conn_room, conn_wrote
 from cext.net.conn_state cimport (
     ACCEPTS_MAX, ARENA_BYTES, Address, CONN_CLOSED, CONN_CLOSING, CONN_HUNGRY, CONN_MOVED, CONN_PAUSED, CONN_RELAY, Conn, conn_unsent,
 )
-from cext.net.reactor cimport reactor_watch_passage
+from cext.net.reactor cimport reactor_watch_notice, reactor_watch_passage
 from cext.net.system cimport AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, c_close, c_write, iovec
 from cext.net.web cimport WEB_OPEN, web_new
 from cext.net.websocket cimport WsDecoder
@@ -510,7 +510,7 @@ cdef int workers_start(Broker* b) noexcept nogil:
     b.trace.input = workers_traced
     w.passage_due = 1                       # connections may have come before this process
     workers_publish(b)
-    return reactor_watch_passage(&b.reactor, w.passages[w.place].fd)
+    return reactor_watch_passage(&b.reactor, w.passages[w.place].fd) or reactor_watch_notice(&b.reactor, w.news[w.place])
 
 
 cdef void workers_free(Broker* b) noexcept nogil:
@@ -521,6 +521,7 @@ cdef void workers_free(Broker* b) noexcept nogil:
     for i in range(w.n):
         free(w.passages[i].waiting)
         c_close(w.passages[i].fd)
+        c_close(w.news[i])
     if w.counts != NULL:
         munmap(w.counts, WORKERS_MAX * sizeof(w.counts[0]))
     free(w)

@@ -63,6 +63,7 @@ from cext.broker.persist.accounts cimport accounts_begin, accounts_close, accoun
 from cext.broker.persist.drop_examples cimport drop_examples_free
 from cext.broker.persist.pending_acks cimport pending_acks_free, pending_acks_job_done
 from cext.broker.replay.cursor cimport cursors_discard, cursors_timer, cursors_unblock
+from cext.broker.replay.parts cimport parts_notice
 from cext.broker.routing.observe cimport observe_begin, observe_end, observe_flushed
 from cext.broker.routing.pump cimport pump, session_clear
 from cext.broker.routing.merge cimport merge_end
@@ -160,6 +161,10 @@ cdef void on_shaken(void* ctx, uint64_t us) noexcept nogil:
 cdef void on_news(void* ctx) noexcept nogil:
     if (<Broker*>ctx).durable != NULL:           # an attach may have failed in this turn
         durable_of(<Broker*>ctx).news = 1
+
+
+cdef void on_notice(void* ctx) noexcept nogil:
+    parts_notice(<Broker*>ctx)
 
 
 cdef void release_message(void* ctx, void* ref) noexcept nogil:
@@ -437,6 +442,7 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.is_late = is_late
     b.reactor.on_watched = on_news
     b.reactor.on_passage = workers_passage_due
+    b.reactor.on_notice = on_notice
     b.reactor.on_no_descriptors = no_descriptors
     b.reactor.on_proxied = client_proxied
     b.reactor.on_upgraded = client_upgraded

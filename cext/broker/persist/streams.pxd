@@ -10,6 +10,7 @@ from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.stats cimport STREAM_GAUGES
+from cext.broker.core.workers cimport PartEnds, Workers
 from cext.journal.journal cimport Journal, JournalStats
 from cext.topic.index cimport Owner
 from cext.topic.match cimport Match
@@ -19,8 +20,19 @@ cdef enum:
     STREAM_NAME_MAX = 64
     STREAM_FILTERS_MAX = 256    # filters of one stream
 
+ctypedef struct StreamPart:     # of a stream that several processes have written: a journal with its own folder and numbers
+    uint32_t number             # 0: that of a broker that is one process; otherwise the worker's
+    Stream* local               # the journal, if this process writes it; NULL: another one does, or none
+    char* dir                   # its folder, if `local` is NULL
+    PartEnds* ends              # how far it can be read, if `local` is NULL; NULL: it cannot be read
+    uint8_t left                # 1: no process writes it, and `ends` is its own
+
 ctypedef struct Stream:
     Journal journal
+    StreamPart* parts           # by number; NULL: those of the stream of events, and of a part that is open for retention only
+    uint32_t n_parts
+    PartEnds* published         # where other workers read how far this journal may be read; NULL: there are none
+    uint32_t shared             # number of its name among the workers plus 1; 0: none
     Owner owner                 # of its filters
     char name[66]               # begins with '/', as the name of a group cannot; STREAM_NAME_MAX + 2
     Stream* hit                 # next stream of the current message
@@ -53,6 +65,7 @@ ctypedef struct Streams:
     uint64_t now_us             # wall clock of this turn; 0: not read yet
     uint8_t changed             # 1: something was appended that no record of the store mentions
     uint8_t loses               # 1: some stream has losses to log, or their end
+    Workers* workers            # NULL: the broker is alone
     void* cursors               # Cursors* of the subscriptions to streams (cursor.pxd); NULL: none so far
 
 

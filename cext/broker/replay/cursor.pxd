@@ -32,8 +32,10 @@ cdef void cursors_fini(Broker* b, Streams* t) noexcept nogil                    
 cdef void cursors_pause(Broker* b) noexcept nogil
 # Return the next cursor of a session behind `before`; NULL: the first one, or there is none.
 cdef Cursor* cursor_next(Broker* b, const Session* s, const Cursor* before) noexcept nogil
-# Subscribe a session of another process to a stream, with the place that the request of its cursor had there.
+# Subscribe a session of another process to a stream, with the place that the request of its cursor had in the first part there.
 cdef void cursor_restore(Broker* b, Session* s, const Filter* f, uint8_t options, uint32_t sub_id, const ReadPlace* place) noexcept nogil
+# Set its place in a further part.
+cdef void cursor_restore_part(Broker* b, const Session* s, View filter, uint32_t number, const ReadPlace* place) noexcept nogil
 
 # ---- between the threads, under the store's lock
 

@@ -30,7 +30,9 @@ from cext.broker.persist.events cimport event_unsubscribed
 from cext.broker.persist.publication cimport memory_short, publication_fini, publication_init, publication_store
 from cext.broker.persist.streams cimport Stream, Streams, stream_name, streams_of
 from cext.broker.replay.cursor_place cimport level_take, place_take
-from cext.broker.replay.cursor_state cimport CURSORS_MAX, CURSORS_OF_SESSION_MAX, Cursor, Cursors, ReadPlace, ReadRecord, ReadRequest
+from cext.broker.replay.cursor_state cimport (
+    CURSORS_MAX, CURSORS_OF_SESSION_MAX, Cursor, Cursors, PART_SHARDS, PartPlace, ReadPlace, ReadRecord, ReadRequest,
+)
 from cext.broker.routing.deliver cimport deliver_readable
 from cext.broker.routing.delivery_rules cimport NO_LOCAL, RETAIN_AS_PUBLISHED, qos_for
 from cext.broker.routing.retain cimport sending_congested
@@ -63,12 +65,12 @@ cdef bint cursor_wanted(Broker* b, View filter) noexcept nogil:
 
 
 cdef Stream* stream_named(Streams* t, View name) noexcept nogil:
-    """Return the stream with this name; NULL = there is none that contains messages."""
+    """Return the stream with this name; NULL = there is none that has parts."""
     cdef View candidate
     cdef uint32_t i
     for i in range(t.n):
         candidate = stream_name(t.at[i])
-        if candidate.n == name.n and memcmp(candidate.p, name.p, candidate.n) == 0 and t.at[i] != t.events:
+        if candidate.n == name.n and memcmp(candidate.p, name.p, candidate.n) == 0 and t.at[i].n_parts:
             return t.at[i]
     return NULL
 
@@ -84,13 +86,15 @@ cdef bint may_read_record(Session* s, Broker* b, View topic) noexcept nogil:
 # ---------------------------------------------------------------- read requests
 
 cdef ReadRequest* read_request_new(Cursors* k, Stream* stream, View filter) noexcept nogil:
-    cdef ReadRequest* request = <ReadRequest*>calloc(1, sizeof(ReadRequest) + filter.n)
+    cdef size_t n = sizeof(ReadRequest) + stream.n_parts * sizeof(PartPlace)
+    cdef ReadRequest* request = <ReadRequest*>calloc(1, n + filter.n)
     if request == NULL:
         return NULL
     request.stream = stream
-    request.filter.p = <uint8_t*>(request + 1)
+    request.parts = <PartPlace*>(request + 1)
+    request.filter.p = <uint8_t*>request + n
     request.filter.n = filter.n
-    memcpy(<uint8_t*>(request + 1), filter.p, filter.n)
+    memcpy(<uint8_t*>request + n, filter.p, filter.n)
     request.all_next = k.all
     k.all = request
     return request
@@ -193,8 +197,6 @@ cdef uint8_t cursor_open(Broker* b, Session* s, const Filter* f, uint8_t options
         free_ended_requests(k)
     rest.p = f.filter.p + PREFIX_BYTES
     rest.n = f.filter.n - PREFIX_BYTES
-    if b.links != NULL:
-        return RC_TOPIC_FILTER_INVALID           # this worker has only its own part of the stream
     if f.group.n or not level_take(&rest, &name) or not level_take(&rest, &place):
         return RC_TOPIC_FILTER_INVALID
     topic.p = f.filter.p
@@ -318,7 +320,8 @@ cdef bint make_props(Cursors* k, const Cursor* c, const JournalRecord* r, uint32
     p = property_put(p + r.properties.n, b"mosq-stream", name.p, name.n)
     p = property_put(p, b"mosq-seq", <const uint8_t*>number,
                      <uint32_t>snprintf(number, sizeof(number), "%llu", <unsigned long long>r.seq))
-    if c.stream.journal.n_shards > 1:
+    if c.stream.journal.n_shards > 1 or c.stream.n_parts > 1:
+        shard = c.stream.parts[shard // PART_SHARDS].number * PART_SHARDS + shard % PART_SHARDS
         p = property_put(p, b"mosq-shard", <const uint8_t*>number, <uint32_t>snprintf(number, sizeof(number), "%u", shard))
     out.p = k.props
     out.n = <uint32_t>(p - k.props)
@@ -369,13 +372,18 @@ cdef void discard_records(Broker* b, Cursor* c) noexcept nogil:
     """Discard the records that the request has read. The request then points to the first undelivered record of each shard."""
     cdef ReadRequest* request = c.read_request
     cdef const ReadRecord* e
-    cdef uint64_t seen = 0
+    cdef PartPlace* part
+    cdef uint32_t i, shard
     uncount_waiting(b, c)
+    for i in range(c.stream.n_parts):
+        request.parts[i].seen = 0
     while c.at < request.n:
         e = <const ReadRecord*>(request.p + c.at)
-        if not seen >> e.shard & 1:
-            request.where.seqs[e.shard] = e.seq
-        seen |= <uint64_t>1 << e.shard
+        part = &request.parts[e.shard // PART_SHARDS]
+        shard = e.shard % PART_SHARDS
+        if not part.seen >> shard & 1:
+            part.where.seqs[shard] = e.seq
+        part.seen |= <uint64_t>1 << shard
         c.at += sizeof(ReadRecord) + e.n
     free(request.p)
     request.p = NULL
@@ -569,11 +577,23 @@ cdef Cursor* cursor_next(Broker* b, const Session* s, const Cursor* before) noex
 cdef void cursor_restore(Broker* b, Session* s, const Filter* f, uint8_t options, uint32_t sub_id, const ReadPlace* place) noexcept nogil:
     """Subscribe before the loop begins, so the request is still here. The right is checked again, and the stream may be missing now."""
     if cursor_open(b, s, f, options, sub_id) <= 2:
-        cursors_of(b).first.read_request.where = place[0]
+        cursors_of(b).first.read_request.parts[0].where = place[0]
     else:
         log_line(b, LOG_NOTICE, snprintf(
             b.log.line, LOG_LINE_MAX, "Client %.*s gets no more records of %.*s: the configuration or the access rules do not allow it any more.",
             <int>s.id_len, <const char*>s.client_id, <int>f.filter.n, <const char*>f.filter.p))
+
+
+cdef void cursor_restore_part(Broker* b, const Session* s, View filter, uint32_t number, const ReadPlace* place) noexcept nogil:
+    cdef Cursor** at = cursor_at(cursors_of(b), s, filter)
+    cdef Cursor* c
+    cdef uint32_t i
+    if at == NULL:
+        return                   # cursor_restore has refused it
+    c = at[0]
+    for i in range(c.stream.n_parts):
+        if c.stream.parts[i].number == number:
+            c.read_request.parts[i].where = place[0]
 
 
 cdef void cursors_begin(Streams* t) noexcept nogil:

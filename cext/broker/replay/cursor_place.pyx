@@ -6,7 +6,8 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from cext.base.view cimport View
-from cext.broker.replay.cursor_state cimport PLACE_FIRST, PLACE_TIME, ReadRequest
+from cext.broker.replay.cursor_state cimport PART_SHARDS, PLACE_FIRST, PLACE_TIME, PartPlace, ReadRequest
+from cext.broker.replay.parts cimport part_shards
 
 
 cdef bint level_take(View* rest, View* level) noexcept nogil:
@@ -76,32 +77,71 @@ cdef bint time_parse(View v, uint64_t* us) noexcept nogil:
     return 1
 
 
-cdef bint seqs_parse(View v, ReadRequest* request) noexcept nogil:
-    """Parse one number for all shards, or one number per shard separated by dots."""
-    cdef uint32_t i, at = 0, n = 0, shards = request.stream.journal.n_shards
-    while n < shards:
-        i = at
-        while i < v.n and v.p[i] != c'.':
-            i += 1
-        if not digits_at(v, at, i - at, &request.where.seqs[n]) or request.where.seqs[n] >> 62:
+cdef uint32_t number_end(View v, uint32_t at) noexcept nogil:
+    """Return where the number that begins at `at` ends: at a dot, a colon or the end of the text."""
+    while at < v.n and v.p[at] != c'.' and v.p[at] != c':':
+        at += 1
+    return at
+
+
+cdef PartPlace* part_numbered(ReadRequest* request, uint64_t number) noexcept nogil:
+    cdef uint32_t i
+    for i in range(request.stream.n_parts):
+        if request.stream.parts[i].number == number:
+            return &request.parts[i]
+    return NULL
+
+
+cdef bint pairs_parse(View v, ReadRequest* request) noexcept nogil:
+    """Parse SHARD:NUMBER pairs with dots in between. Shards without a pair begin with the oldest record."""
+    cdef uint32_t i, at = 0
+    cdef uint64_t shard
+    cdef PartPlace* part
+    for i in range(request.stream.n_parts):
+        request.parts[i].where.place = PLACE_FIRST
+    while True:
+        i = number_end(v, at)
+        if i == v.n or v.p[i] != c':' or not digits_at(v, at, i - at, &shard):
             return 0
-        n += 1
+        part = part_numbered(request, shard // PART_SHARDS)
         at = i + 1
+        i = number_end(v, at)
+        shard %= PART_SHARDS
+        if part == NULL or not digits_at(v, at, i - at, &part.where.seqs[shard]) or part.where.seqs[shard] >> 62:
+            return 0
+        part.where.found |= <uint64_t>1 << shard
         if i == v.n:
-            break
-    if at <= v.n or (n != 1 and n != shards):
-        return 0
-    for i in range(n, shards):
-        request.where.seqs[i] = request.where.seqs[0]
-    return 1
+            return 1
+        if v.p[i] != c'.':
+            return 0
+        at = i + 1
+
+
+cdef bint seqs_parse(View v, ReadRequest* request) noexcept nogil:
+    """Parse one number for all shards, or one number for each shard, in order, with dots in between."""
+    cdef uint32_t part, shard, i = 0, at = 0
+    cdef uint64_t number = 0
+    cdef bint one = number_end(v, 0) == v.n
+    for part in range(request.stream.n_parts):
+        request.parts[part].where.found = ~<uint64_t>0
+        for shard in range(PART_SHARDS if one else part_shards(request.stream, part)):
+            if not one or (part == 0 and shard == 0):
+                i = number_end(v, at)
+                if not digits_at(v, at, i - at, &number) or number >> 62:
+                    return 0
+                at = i + 1
+            request.parts[part].where.seqs[shard] = number
+    return at == v.n + 1         # all of it was read, and there was a number for each
 
 
 cdef bint place_take(View v, ReadRequest* request) noexcept nogil:
-    if v.n == 5 and memcmp(v.p, b"first", 5) == 0:
-        request.where.place = PLACE_FIRST
-        return 1
-    if time_parse(v, &request.where.time_us):
-        request.where.place = PLACE_TIME
-        return 1
-    request.where.found = ~<uint64_t>0
-    return seqs_parse(v, request)
+    cdef uint64_t time_us = 0
+    cdef uint32_t i
+    cdef bint first = v.n == 5 and memcmp(v.p, b"first", 5) == 0
+    if not first and not time_parse(v, &time_us):
+        i = number_end(v, 0)
+        return pairs_parse(v, request) if i < v.n and v.p[i] == c':' else seqs_parse(v, request)
+    for i in range(request.stream.n_parts):
+        request.parts[i].where.place = PLACE_FIRST if first else PLACE_TIME
+        request.parts[i].where.time_us = time_us
+    return 1

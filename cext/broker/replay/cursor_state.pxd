@@ -16,13 +16,21 @@ cdef enum:
     PLACE_FIRST = 1             # the oldest record that is kept
     PLACE_TIME = 2              # the first record that is not older than time_us
 
-ctypedef struct ReadPlace:      # place in a stream from which on a request reads
+cdef enum:
+    PART_SHARDS = 64            # JOURNAL_SHARDS_MAX; STRIDE of mosq/journal/parts.py
+
+ctypedef struct ReadPlace:      # place in a part of a stream from which on a request reads
     uint64_t time_us
     uint64_t found              # bit i: seqs[i] is valid; otherwise the place counts
     uint64_t seqs[64]           # sequence numbers to read next, per shard (JOURNAL_SHARDS_MAX)
     uint64_t ahead              # bit i: shard i had no record of that time yet; older records are skipped until one comes
     uint32_t shard              # shard to begin with, so that no shard has to wait for the others
     uint8_t place               # PLACE_*
+
+ctypedef struct PartPlace:      # of one part
+    ReadPlace where             # from where the next read begins
+    uint64_t seen               # bit i: an undelivered record of shard i was found (discard_records)
+    uint64_t held_us            # the part is not read before this time
 
 ctypedef struct ReadRequest:            # a read request; belongs to the storage thread while it is there, otherwise to the loop
     ReadRequest* next
@@ -31,17 +39,18 @@ ctypedef struct ReadRequest:            # a read request; belongs to the storage
     Stream* stream
     uint8_t cancel          # the loop's: the cursor has ended
     uint8_t cancelled                # under the lock: the request must return
-    ReadPlace where             # from where the next read begins
+    PartPlace* parts            # of each part of the stream; they follow the struct
+    uint32_t part               # part to begin with, so that no part has to wait for the others
     JournalLoss loss            # result: records that are missing
     int error                   # result of the last read: 0 or -errno
     uint8_t* p                  # result: entries of a ReadRecord and the record, as in a block
     uint64_t n
     uint64_t cap
-    View filter                 # filter to match; its bytes follow the struct
+    View filter                 # filter to match; its bytes follow the parts
 
 ctypedef struct ReadRecord:
     uint64_t seq
-    uint32_t shard
+    uint32_t shard              # PART_SHARDS * place in the list of parts + shard
     uint32_t n                  # bytes of the record that follows
 
 ctypedef struct Cursor:

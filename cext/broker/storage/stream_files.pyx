@@ -24,6 +24,7 @@ from cext.broker.persist.streams cimport STREAM_NAME_MAX, Stream, Streams, strea
 from cext.broker.replay.cursor cimport cursors_begin, cursors_fini, cursors_pause, cursors_send_requests, cursors_take_requests, cursors_timer
 from cext.broker.replay.cursor_state cimport Cursors
 from cext.broker.replay.cursor_reading cimport cursors_serve
+from cext.broker.replay.parts cimport parts_announce, parts_free
 from cext.journal.journal cimport (
     JOURNAL_PATH_MAX, JOURNAL_WHY_MAX, Journal, JournalFound, JournalOptions, JournalStats, journal_back, journal_hand,
 )
@@ -230,6 +231,7 @@ cdef void streams_open_done(Broker* b) noexcept nogil:
     free(<void*>d.streams.p)
     d.streams.p = NULL
     d.streams.n = 0
+    parts_announce(b)
     cursors_begin(streams_of(b))
     extension_begin(b)
 
@@ -313,5 +315,6 @@ cdef void streams_fini(Broker* b) noexcept nogil:
     cursors_fini(b, t)
     for i in range(t.n):
         journal_close(&t.at[i].journal)
+        parts_free(t.at[i])
         free(t.at[i])
     free(t)

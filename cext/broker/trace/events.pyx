@@ -22,6 +22,7 @@ from cext.broker.core.trace_state cimport (
     TE_ACCESS, TE_CLOSED, TE_DROPPED, TE_QUEUED, TE_RECEIVED, TE_SENT, TRACE_ALLOWED, TRACE_BY_PLUGIN,
     TRACE_DENIED,
 )
+from cext.broker.core.workers cimport worker_of_id, workers_of
 from cext.broker.rules.acl cimport ACL_READ, ACL_WRITE, topic_reserved
 from cext.broker.rules.reasons cimport Reason, acl_reason, roles_reason
 from cext.broker.trace.ring cimport TraceEvent, trace_put
@@ -267,6 +268,8 @@ cdef void trace_received(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if c.state == C_NEW and kind == T_CONNECT:
         e.id = id_of_connect(f.start, f.total_len)
         e.version = 0            # of the packet, which is not decoded yet
+        if b.workers != NULL and e.id.n and worker_of_id(workers_of(b), e.id) != workers_of(b).place:
+            return               # the worker of the client id gets the packet too, and traces it
     if kind == T_PUBLISH and c.session != NULL:
         if decode_publish(f, c.version, &p) == 0:
             e.topic = mounted(b, c, aliased(c, &p))

@@ -131,14 +131,14 @@ class ControlTopics:
                     answers += self._refusal(request, BUSY)
         if self._lines:
             answers += self._work_off()
-        if self.traces is not None and self.traces.running:
+        if self.traces is not None and self.traces.has_work():
             answers += self.traces.serve()
         return answers, others
 
     def take_over(self, earlier: "ControlTopics") -> None:
         """Take over the unfinished requests of the configuration that this one replaces."""
         self._refused += earlier._refused
-        if earlier.traces is not None and earlier.traces.running:
+        if earlier.traces is not None and earlier.traces.has_work():
             if self.traces is not None:
                 self.traces.take_over(earlier.traces)
             else:

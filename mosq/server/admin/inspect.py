@@ -105,7 +105,7 @@ class Inspection:
         return {"version": VERSION, "process": self._process(), **data, **self._away()}
 
     def list_bridges(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
-        return {"bridges": [] if self._bridges is None else self._bridges()}
+        return {"bridges": [] if self._bridges is None else self._bridges(), **self._away()}
 
     def hot(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         return self._hot.read(fields.number("limit", HOT_LIMIT, ROWS_MAX, 1))

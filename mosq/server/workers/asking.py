@@ -80,6 +80,10 @@ class Asking:
             if place != self.place:
                 self._send(place, (name, args), -1)
 
+    def notify(self, place: int, name: str, *args: "Any") -> bool:
+        """Send one worker a notice. Return False if it does not read."""
+        return self._send(place, (name, args), -1)
+
     def _send(self, place: int, question: "tuple[str, tuple[Any, ...]]", fd: int) -> bool:
         rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", [fd]).tobytes())] if fd >= 0 else []
         try:

@@ -193,7 +193,7 @@ class Parent:
             self._http.append(Bound(address, bind_sockets(*address), holders=1))
 
     def _shared(self, key: bytes) -> Given:
-        passages, askings = [], []
+        passages, news, askings = [], [], []
         for _ in self.slots:
             question, asked = asking_pair()
             askings.append(question)
@@ -201,6 +201,7 @@ class Parent:
             one, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
             passages.append(one.detach())
             self._receiving.append(other.detach())
+            news.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
         counts_fd = os.memfd_create("mosq-counts", os.MFD_CLOEXEC)
         os.ftruncate(counts_fd, counts_bytes())
         self._reload_fd = watch_signal(signals.RELOAD)
@@ -208,8 +209,8 @@ class Parent:
             status_fd = os.open(f"/proc/{os.getpid()}/status", os.O_RDONLY)
         except OSError:
             status_fd = -1              # then a client may meet the old rules until this process has noticed SIGHUP
-        return Given(key, passages, counts_fd, [[one.fileno() for one in opened] for opened in self._sockets], askings,
-                     self._http, status_fd)
+        sockets = [[one.fileno() for one in opened] for opened in self._sockets]
+        return Given(key, passages, news, counts_fd, sockets, askings, self._http, status_fd)
 
     def _settle(self) -> None:
         if self.config.pid_file is not None:

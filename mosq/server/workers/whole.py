@@ -6,6 +6,7 @@ worker that is silent for AWAY_MS is not asked: no client waits for one that is 
 """
 
 from mosq.records import HotName, HotNames, PublishCommand, SessionSlice, SlowSlice, SubscriptionListing
+from mosq.server.workers.traces import TRACES, Elsewhere
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,11 +26,12 @@ class Whole:
 
     cursor_max = (1 << CURSOR_BITS + 8) - 1
 
-    def __init__(self, engine: "Engine", asking: "Asking", process: "Callable[[], dict[str, Any]]",
-                 logins: "Callable[[], dict[str, int]]") -> None:
-        """`process`, `logins`: the age, processor time and memory of this process, and its counts of logins."""
-        self._engine, self._asking = engine, asking
-        self._own = {"process": process, "logins": logins}
+    def __init__(self, engine: "Engine", asking: "Asking", wake: "Callable[[], None]",
+                 own: "dict[str, Callable[[], Any]]") -> None:
+        """`own`: what this process answers beside its engine: process (its age, processor time and memory), logins (its
+        counts of logins), bridge_states. `wake` wakes the control thread."""
+        self._engine, self._asking, self._own = engine, asking, own
+        self.elsewhere = Elsewhere(asking, wake, self._others)
 
     def __getattr__(self, name: str) -> "Any":
         return getattr(self._engine, name)
@@ -42,6 +44,8 @@ class Whole:
             return self._own[name]()
         if name == "publish":
             return self._engine.answer([PublishCommand(args[0], args[1], qos=2)])
+        if name in TRACES:
+            return self.elsewhere.arrived(name, args)
         if name == "write":
             self._engine.whole()
             return None
@@ -98,15 +102,23 @@ class Whole:
                 "residentBytes": sum(one["residentBytes"] for one in self._each("process"))}
 
     def logins(self) -> dict[str, int]:
-        """Return the sums of the counts of logins."""
-        return _sums(self._each("logins"))
+        """Return the sums of the counts of logins. Those of failures also have what ended processes have counted."""
+        failed, refused = self.whole().logins
+        return {**_sums(self._each("logins")), "failed": failed, "refused": refused}
 
     def streams(self) -> dict[str, dict[str, int]]:
-        found: dict[str, dict[str, int]] = {}
-        for streams in self._each("streams"):
-            for name, gauges in streams.items():
-                found[name] = _sums([found.get(name, {}), gauges])
+        """Return the gauges of streams: each worker answers with the sums, and only the first one knows the parts that
+        no worker writes."""
+        others = self._asking.ask(self._others(), "streams").values()       # they write their figures first
+        found = self._engine.streams()
+        for streams in others:
+            found = {**streams, **found}
         return found
+
+    def bridge_states(self) -> "list[dict[str, Any]]":
+        """Return the states of the bridges of all workers that answer, by name."""
+        found = [one for states in self._each("bridge_states") for one in states]
+        return sorted(found, key=lambda one: str(one["name"]))
 
     def drop_examples(self) -> "dict[str, dict[str, Any]]":
         found: dict[str, dict[str, Any]] = {}

@@ -31,10 +31,11 @@ HTTP_PLACE = 0                  # of the worker that serves the HTTP listeners
 class Given:
     """The descriptors and secrets that all workers get from the parent."""
 
-    def __init__(self, key: bytes, passages: list[int], counts_fd: int, sockets: list[list[int]], askings: list[int],
-                 http: "list[Bound]", status_fd: int) -> None:
+    def __init__(self, key: bytes, passages: list[int], news: list[int], counts_fd: int,    # parameters: of the parent
+                 sockets: list[list[int]], askings: list[int], http: "list[Bound]", status_fd: int) -> None:
         self.key = key                  # names the worker of a client id
         self.passages = passages              # sockets to each worker, to pass connections on
+        self.news = news                # an eventfd of each worker: there are new records in streams
         self.counts_fd = counts_fd      # memory for counts
         self.sockets = sockets          # for each listener: descriptors that listen
         self.askings = askings          # to each worker's control plane, for questions
@@ -59,13 +60,12 @@ class Worker:
         """Make the engine a worker. Raises OSError."""
         passages = list(self._given.passages)
         passages[self._place] = self._receiving
-        engine.join(self._place, self._given.key, passages, self._given.counts_fd, self._given.status_fd,
-                    self._covered)
+        engine.join(self._place, self._given.key, passages, self._given.news, self._given.counts_fd,
+                    self._given.status_fd, self._covered)
 
-    def begin(self, engine: "Engine", process: "Callable[[], dict[str, Any]]",
-              logins: "Callable[[], dict[str, int]]") -> Whole:
-        """Answer the other workers' questions; return all workers as one engine."""
-        self.whole = Whole(engine, self._asking, process, logins)
+    def begin(self, engine: "Engine", wake: "Callable[[], None]", own: "dict[str, Callable[[], Any]]") -> Whole:
+        """Answer the other workers' questions; return all workers as one engine. See Whole."""
+        self.whole = Whole(engine, self._asking, wake, own)
         self._asking.serve(self.whole.answer_question)
         return self.whole
 
@@ -99,6 +99,8 @@ class Worker:
                 control.engine.link(message["peer"], *(fds or (-1, -1)))
             except RuntimeError:
                 pass                    # the loop ends
+            if hasattr(self, "whole"):
+                self.whole.elsewhere.peer(message["peer"], bool(fds))
             return
         if what in ("adopt", "call") and len(fds) == 1:
             serve_program(control.engine, message, fds[0])

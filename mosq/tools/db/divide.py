@@ -4,7 +4,8 @@ id, each retained message to the one of its topic. Knows which store has what; n
 The records are read twice. The first walk computes what is still needed (state.py), the second writes that, in the
 order of the log, so that a later record replaces the same earlier ones as before. Positions, packet ids and progress of
 a session do not change, only its number in the store. Left out is what belongs to links between the workers of before:
-the new stores begin new links. A QoS 2 message that a part of these workers had already delivered is decided here
+the new stores begin new links. Positions in streams go to the store of the process that opens that part of the
+stream next (mosq/server/storage.py). A QoS 2 message that a part of these workers had already delivered is decided here
 (`partly.py`).
 
 A message is written once for each store that needs it. The copies of one message in several stores become one again if
@@ -61,6 +62,7 @@ class Content(State):
         self.last_pids: dict[int, int] = {}             # by session
         self.publishers: dict[bytes, int] = {}          # topic of a retained message: lsn of its RETAINED_FROM
         self.digests: dict[int, bytes] = {}             # of each live message that is long: by lsn
+        self.streams: dict[bytes, list[int]] = {}       # positions behind the committed records, by name
 
     def _session(self, lsn: int, f: dict[Any, Any]) -> None:
         sno, other = f["sno"], self.snos.get(f["id"])
@@ -116,6 +118,9 @@ class Content(State):
     def _inbox_done(self, lsn: int, f: dict[Any, Any]) -> None:
         super()._inbox_done(lsn, f)
         self.links.open.pop((f["sno"], f["pid"]), None)
+
+    def _streams(self, _lsn: int, f: dict[Any, Any]) -> None:
+        self.streams = {one["name"]: one["seqs"] for one in f["streams"]}
 
     def _link_run(self, _lsn: int, f: dict[Any, Any]) -> None:
         self.links.log = f["log"]
@@ -286,9 +291,10 @@ class Division:
                 made += [NewStore(path, made_by)]
             for store in self.stores:
                 self._copy(store, made)
-            self._place_streams(made)
             if self._waiting:
                 raise StoreError(f"{self.targets[0]}: deliveries without their message; nothing was changed")
+            for place, positions in self._positions().items():
+                made[place].add(kinds.STREAMS, record_encode(kinds.STREAMS, {"streams": positions}))
             for one in made:
                 one.finish()
         finally:
@@ -296,20 +302,19 @@ class Division:
         if reasons:
             raise StoreError(reasons[0])
 
-    def _place_streams(self, made: list[NewStore]) -> None:
-        """Give the positions of each part of a stream to the store of its writer: the start cuts off what a killed
-        worker had not committed. Part 0 is that of a single process; the first worker has those that no worker writes
-        any more, as `NAME.PART` (mosq/server/storage.py)."""
-        positions: list[list[dict[str, Any]]] = [[] for _ in made]
+    def _positions(self) -> "dict[int, list[dict[str, Any]]]":
+        """Return the positions in streams for each new store. Without them, a start would take records behind a mark
+        for committed ones."""
+        found: dict[int, list[dict[str, Any]]] = {}
         for store in self.stores:
-            part = store.place + 1 if self.old.n > 1 else 0
-            is_own = part <= self.new.n if self.new.n > 1 and part else self.new.n == 1 and not part
-            for name, seqs in store.content.streams.items():
-                positions[part - 1 if is_own and part else 0] += [
-                    {"name": name if is_own else b"%b.%d" % (name, part), "seqs": seqs}]
-        for one, streams in zip(made, positions, strict=True):
-            if streams:
-                one.add(kinds.STREAMS, record_encode(kinds.STREAMS, {"streams": streams}))
+            own = store.place + 1 if self.old.n > 1 else 0
+            for named, seqs in store.content.streams.items():
+                name, _, left = named.partition(b".")
+                part = int(left) if left.isdigit() else own
+                stays = 0 < part <= self.new.n if self.new.n > 1 else part == 0
+                place = part - 1 if stays and part else 0
+                found.setdefault(place, []).append({"name": name if stays else b"%b.%d" % (name, part), "seqs": seqs})
+        return found
 
     def _copy(self, store: Old, made: list[NewStore]) -> None:
         def given(several: list[tuple[int, int, int, bytes]]) -> None:
