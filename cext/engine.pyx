@@ -70,6 +70,19 @@ def specs_of(settings, listeners, securities):
              if securities and spec.get("security", 0) < len(securities) else None} for spec in listeners]
 
 
+def signal_descriptor(int number):
+    """Return a descriptor that is readable while the signal is pending; reading from it takes the signal, which all threads must block. Raise
+    OSError."""
+    cdef sigset_t signals
+    cdef int fd
+    sigemptyset(&signals)
+    sigaddset(&signals, number)
+    fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)
+    if fd < 0:
+        raise OSError(errno, os.strerror(errno))
+    return fd
+
+
 cdef class Engine:
     """One broker. `settings`: option name to value (see mosq/server/settings.py); `listeners`: dicts, whose `security` is a position in
     `securities`, also dicts (cext/setup/security.pyx); without any, everything is allowed. `bridges`: dicts (cext/setup/bridges.pyx); an empty list: another
@@ -231,12 +244,7 @@ cdef class Engine:
         """Hold CONNECT packets from the arrival of the signal `number` on, until hold_connects(False) or for three seconds. Return a
         descriptor that is readable while the signal is pending; reading from it takes the signal. All threads must block the signal. Call
         this before run(). Raises OSError."""
-        cdef sigset_t signals
-        sigemptyset(&signals)
-        sigaddset(&signals, number)
-        self.reload_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)
-        if self.reload_fd < 0:
-            raise OSError(errno, os.strerror(errno))
+        self.reload_fd = signal_descriptor(number)
         self.b.reload_signal = number
         return self.reload_fd
 

@@ -15,6 +15,7 @@ from cext.broker.loop.links_life cimport links_new
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.workers cimport FIGURES_N, Figures, WORKERS_MAX, WORKER_LISTENERS_MAX, WorkerCounts, Workers
 from cext.broker.lifecycle.passing cimport workers_free
+from cext.net.system cimport O_CLOEXEC, O_RDONLY, c_open
 from cext.topic.name cimport filter_matches
 
 cdef extern from "<sys/mman.h>":
@@ -27,8 +28,10 @@ cdef extern from *:
     """
     #include <stdint.h>
     static inline void mosq_bank_put(uint64_t* p, uint64_t n) { __atomic_store_n(p, n, __ATOMIC_RELEASE); }
+    static inline void mosq_reloading_put(uint8_t* p, int value) { __atomic_store_n(p, (uint8_t)value, __ATOMIC_SEQ_CST); }
     """
     void mosq_bank_put(uint64_t* p, uint64_t n)
+    void mosq_reloading_put(uint8_t* p, int value)
 
 
 def counts_bytes():
@@ -56,6 +59,13 @@ def counts_ended(int counts_fd, int place):
     mosq_bank_put(&c.bank, c.bank + 1)
     c.connections = c.sessions = c.told_ms = 0
     memset(c.of_listener, 0, sizeof(c.of_listener))
+    munmap(all, WORKERS_MAX * sizeof(WorkerCounts))
+
+
+def counts_reloading(int counts_fd, bint reloading):
+    """Note whether the parent has taken the signal of a reload for which not all workers hold CONNECT packets yet. Raise OSError."""
+    cdef WorkerCounts* all = counts_map(counts_fd)
+    mosq_reloading_put(&all[0].reloading, reloading)
     munmap(all, WORKERS_MAX * sizeof(WorkerCounts))
 
 
@@ -88,6 +98,7 @@ def workers_new(size_t broker, int place, bytes key, list passages, int counts_f
         raise MemoryError
     b.workers = w
     w.place = place
+    w.parent_fd = c_open(f"/proc/{os.getppid()}/status".encode(), O_RDONLY | O_CLOEXEC)
     w.n = <uint32_t>len(passages)
     memcpy(&w.key, <const char*>key, sizeof(HashKey))
     for i in range(WORKERS_MAX):

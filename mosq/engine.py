@@ -149,6 +149,21 @@ def counts_ended(counts_fd: int, place: int) -> None:
     _core.counts_ended(counts_fd, place)
 
 
+def counts_reloading(counts_fd: int, reloading: bool) -> None:
+    """Note for all workers whether a reload has begun for which not all of them hold clients yet. Raises OSError."""
+    from mosq import _core
+
+    _core.counts_reloading(counts_fd, reloading)
+
+
+def signal_descriptor(number: int) -> int:
+    """Return a descriptor that is readable while a signal is pending; reading takes it. All threads must block the
+    signal. Raises OSError."""
+    from mosq import _core
+
+    return _core.signal_descriptor(number)
+
+
 def sockets_of(spec: "ListenerSpec", nodelay: bool) -> "list[_socket.socket]":
     """Return the bound sockets of an MQTT listener, which listen and do not block. Raises OSError."""
     from mosq import _core

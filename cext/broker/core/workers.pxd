@@ -32,6 +32,7 @@ ctypedef struct WorkerCounts:
     uint64_t sessions
     uint64_t of_listener[WORKER_LISTENERS_MAX]
     uint64_t told_ms                    # when it last wrote its figures; 0: the process has ended, and no other one has written yet
+    uint8_t reloading                   # of the place 0, written by the parent: it has taken SIGHUP, and the workers hold no CONNECT for it yet
     # of the place 0: start of the broker. The largest sums that this worker has seen: connected clients, memory
     uint64_t began_ms
     uint64_t clients_max
@@ -54,6 +55,7 @@ ctypedef struct Workers:
     HashKey key                         # names the worker of a client id; the same in all workers, and unknown to clients
     Passage passages[WORKERS_MAX]
     WorkerCounts* counts                # of all workers
+    int parent_fd                       # /proc/PID/status of the parent, which names the signals that are pending there; -1: cannot be read
     uint32_t waiting                    # clients that wait at all passages
     uint32_t halves                     # clients that are halves of relays
     uint32_t dealt                      # TLS connections that were dealt out to the workers

@@ -523,5 +523,6 @@ cdef void workers_free(Broker* b) noexcept nogil:
         c_close(w.passages[i].fd)
     if w.counts != NULL:
         munmap(w.counts, WORKERS_MAX * sizeof(w.counts[0]))
+    c_close(w.parent_fd)
     free(w)
     b.workers = NULL

@@ -465,11 +465,6 @@ cdef void persist_retained_end(Broker* b, Message* m, bint replaced) noexcept no
         memcpy(out, m.topic.p, m.topic.n)
 
 
-cdef inline bint is_sys_message(const Message* m) noexcept nogil:
-    """Is it a message below $SYS? Each process publishes those again."""
-    return m.topic.n >= 5 and memcmp(m.topic.p, <const uint8_t*>"$SYS/", 5) == 0
-
-
 # ---------------------------------------------------------------- inbound QoS 2, wills
 
 cdef void persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m, uint64_t identity) noexcept nogil:

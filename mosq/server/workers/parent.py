@@ -23,7 +23,15 @@ import traceback
 
 from mosq.config.check import check_workers
 from mosq.config.errors import ConfigError
-from mosq.engine import bind_sockets, close_sockets, counts_bytes, counts_ended, sockets_of
+from mosq.engine import (
+    bind_sockets,
+    close_sockets,
+    counts_bytes,
+    counts_ended,
+    counts_reloading,
+    signal_descriptor,
+    sockets_of,
+)
 from mosq.log.log import log_of
 from mosq.log_types import ERROR, INFORMATION, WARNING
 from mosq.server import process, signals, systemd
@@ -62,6 +70,7 @@ if TYPE_CHECKING:
     from mosq.server.workers.channel import Channel
 
 TURN_S = 1.0                    # the longest wait
+SIGNALS_BYTES = 1024            # of one read from a descriptor of signals
 STOP_S = 3.0                    # from SIGTERM to SIGKILL; a worker needs less than one second
 PARENT_NAME = "mosq"
 ARRIVAL_REFUSED = "the new configuration has workers (cluster_local), which cannot take over; restart mosq"
@@ -115,6 +124,7 @@ class Parent:
         self._round: Round | None = None
         self._rounds = 0                # since the start
         self._again = False             # SIGHUP came during a round, or while a worker starts
+        self._reload_fd = -1            # readable while SIGHUP is pending
         self._user: process.Account | None = None
         self._acting = process.Acting(None)
         self._sockets: list[list[_socket.socket]] = []
@@ -231,8 +241,8 @@ class Parent:
             for slot in self.slots:
                 if slot.channel is not None:
                     slot.channel.close()
-            os.close(self.signals.read_fd)
-            os.close(self.signals.write_fd)
+            for fd in (self.signals.read_fd, self.signals.write_fd, self._reload_fd):
+                os.close(fd)
             for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC"):
                 os.environ.pop(name, None)
             status = self._serve_as(place, channel, before)
@@ -254,7 +264,7 @@ class Parent:
         with signals.Signals() as taken:
             # a reload is decided by the parent: all workers, or none
             signal.signal(signals.RELOAD, signal.SIG_IGN)
-            signals.unblock(before)
+            signals.unblock(before - {signals.RELOAD})
             return serve(of_worker(reachable(self.config), place + 1, self.given.key), taken=taken, quiet=self._quiet,
                          verbose=self._verbose, load=load,
                          worker=Worker(place, channel, self.given, self._receiving[place], self._asked[place]))
@@ -263,6 +273,15 @@ class Parent:
 
     def run(self, in_background: "process.Background | None") -> int:
         """Start the workers, and watch them until a signal ends them; return the exit status."""
+        # from now on SIGHUP stays pending until a turn, and the workers see that (cext/broker/lifecycle/reload_hold.pyx)
+        before = signals.block_reload()
+        try:
+            self._reload_fd = signal_descriptor(signals.RELOAD)
+            return self._serve(in_background)
+        finally:
+            signals.unblock(before)
+
+    def _serve(self, in_background: "process.Background | None") -> int:
         # worker 1 first: an error that only a worker can find is reported once
         if not self._start(self.slots[:1]) or not self._start(self.slots[1:]):
             return self._stop()
@@ -300,6 +319,7 @@ class Parent:
         """Wait for one event, and serve all that is due. Return False if the broker shall stop."""
         poll = select.poll()
         poll.register(self.signals.read_fd, select.POLLIN)
+        poll.register(self._reload_fd, select.POLLIN)
         for slot in self.slots:
             if slot.channel is not None:
                 poll.register(slot.channel.fileno(), select.POLLIN)
@@ -376,7 +396,12 @@ class Parent:
     # ---- signals
 
     def _signals(self) -> bool:
-        for number in self.signals.taken():
+        taken = self.signals.taken()
+        if signals.RELOAD in signal.sigpending():
+            self._holds(True)               # before the kernel forgets the signal
+            os.read(self._reload_fd, SIGNALS_BYTES)
+            taken += bytes([signals.RELOAD])
+        for number in taken:
             if number in signals.STOP:
                 return False
             if number == signals.RELOAD:
@@ -399,6 +424,7 @@ class Parent:
             return
         self._again = False
         systemd.reloading()
+        self._holds(True)
         self._ask_all("hold")           # a client that connects after the signal meets the new rules
         self.log.report(INFORMATION, "Reloading config.")
         try:
@@ -414,11 +440,17 @@ class Parent:
             return                      # the signal is in the pipe
         except Exception as error:
             refuse(self.log, reason_of(error), 0)
+            self._holds(False)
             self._ask_all("release")
             systemd.notify("READY=1")
             return
         self._rounds += 1
         self._round = Round(self._rounds, config, self.slots, time.monotonic())
+
+    def _holds(self, reloading: bool) -> None:
+        """Let the workers hold clients although no message has told them. A worker that is told to go on looks again, so this
+        ends before."""
+        counts_reloading(self.given.counts_fd, reloading)
 
     def _ask_all(self, what: str) -> None:
         for slot in self.slots:
@@ -431,9 +463,11 @@ class Parent:
             if self._again:
                 self._reload()
             return
-        if not current.over(now_s):
+        if not current.decided(now_s):
             return
         self._round = None
+        self._holds(self._again)        # each worker holds its clients itself by now
+        current.end()
         if current.error:
             self._status = refuse(self.log, current.error, current.status)
         else:

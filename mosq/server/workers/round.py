@@ -44,11 +44,14 @@ class Round:
             self._open.discard(slot.place)
             self.error = self.error or f"{slot.name} has ended"
 
-    def over(self, now_s: float) -> bool:
-        """Return whether there is a decision; then the workers have received it."""
+    def decided(self, now_s: float) -> bool:
+        """Return whether there is a decision."""
         if self._open and now_s < self.limit_s and not self.error:
             return False
         if self._open and not self.error:
             self.error = f"Worker {min(self._open) + 1} did not answer within {LIMIT_S:.0f} seconds"
-        self._send("drop" if self.error else "apply")
         return True
+
+    def end(self) -> None:
+        """Tell the workers the decision."""
+        self._send("drop" if self.error else "apply")
