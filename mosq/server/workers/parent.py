@@ -273,7 +273,7 @@ class Parent:
 
     def run(self, in_background: "process.Background | None") -> int:
         """Start the workers, and watch them until a signal ends them; return the exit status."""
-        # from now on SIGHUP stays pending until a turn, and the workers see that (cext/broker/lifecycle/reload_hold.pyx)
+        # from now on SIGHUP stays pending until a turn, and the workers see that (reload_hold.pyx)
         before = signals.block_reload()
         try:
             self._reload_fd = signal_descriptor(signals.RELOAD)
@@ -448,8 +448,8 @@ class Parent:
         self._round = Round(self._rounds, config, self.slots, time.monotonic())
 
     def _holds(self, reloading: bool) -> None:
-        """Let the workers hold clients although no message has told them. A worker that is told to go on looks again, so this
-        ends before."""
+        """Let the workers hold clients although no message has told them. End this before a message tells them to go on:
+        they look again then."""
         counts_reloading(self.given.counts_fd, reloading)
 
     def _ask_all(self, what: str) -> None:
