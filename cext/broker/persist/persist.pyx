@@ -14,7 +14,7 @@ Cost: about 20 ns for an elided QoS 1 message. No allocation, except for arrays 
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
-from libc.string cimport memcmp, memcpy, memset, strlen
+from libc.string cimport memcpy, memset, strlen
 
 from cext.base.clock cimport clock_wall_ms
 from cext.base.slab cimport slab_get
