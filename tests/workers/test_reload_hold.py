@@ -77,3 +77,13 @@ def test_a_reload_that_is_refused_lets_clients_in_under_the_old_rules() -> None:
             wire = asked(broker, client_id)
             entered(wire)
             assert allowed(wire, "old")
+
+
+def test_a_signal_during_the_start_is_for_all_workers() -> None:
+    """Test SIGHUP as soon as the port is open: worker 1 starts first, and the others must not start with the rules of before."""
+    with Workers(2, CONFIG + "log_type all\n", {"acl": ACL.format("old")}) as broker:      # log_type: the start is not awaited
+        rules(broker, "new")
+        for client_id in (broker.id_on(1), broker.id_on(2)):
+            wire = asked(broker, client_id)
+            entered(wire)
+            assert allowed(wire, "new") and not allowed(wire, "old")
