@@ -85,8 +85,8 @@ def test_a_stop_leaves_no_process_and_no_descriptor():
 def test_errors_of_the_start(tmp_path: Path):
     with pytest.raises(mosq.ConfigError, match=r"workers|cluster_local"):
         mosq.Broker(workers=0)
-    with pytest.raises(mosq.ConfigError, match="stream"):
-        mosq.Broker(workers=2, persistence=True, persistence_location=f"{tmp_path}/", stream="s a/#")
+    with pytest.raises(mosq.ConfigError, match="persist_sqlite"):
+        mosq.Broker(f"plugin mosquitto_persist_sqlite.so\nplugin_opt_db_file {tmp_path}/x.db\n", workers=2)
     with mosq.Broker(workers=2) as broker, pytest.raises(OSError, match="in use"):
         mosq.Broker(workers=2, port=broker.port).start()
     with mosq.Broker() as alone, pytest.raises(OSError, match="in use"):
