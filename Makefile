@@ -48,7 +48,7 @@ attacks: ## attack mosq and Mosquitto, and measure the waits of other clients an
 chaos:  ## kill the broker under load KILLS (200) times and count what is lost
 	@dev/chaos $(if $(KILLS),--kills $(KILLS))
 
-conformance: ## run Mosquitto's own broker tests, and write docs/conformance.md (SUITE=folder of a built Mosquitto; RUNNER=)
+conformance: ## run Mosquitto's own broker tests with one process, with compat and with two workers, and write docs/conformance.md (SUITE=folder of a built Mosquitto; RUNNER=)
 	@SUITE="$(SUITE)" $(if $(RUNNER),RUNNER="$(RUNNER)") dev/conformance
 
 differential: ## compare random sessions with Debian's Mosquitto for SECONDS (60), or with the Mosquitto at the path MOSQUITTO

@@ -343,6 +343,7 @@ def test_messages_wait_from_the_attempt_on(world: World, clean: str) -> None:
     assert got.payload == b"before CONNACK"
 
 
+@pytest.mark.one_process("a client of another worker may be served before the first attempt, if the bridge has local_cleansession")
 def test_the_first_client_finds_the_bridge(world: World) -> None:
     """A client that connects as soon as the broker listens is served when the first attempt has begun."""
     remote = world.remote()
@@ -554,10 +555,10 @@ def test_without_round_robin_the_bridge_returns_to_the_first(world: World) -> No
 def test_bridge_reload_type(world: World, kind: str) -> None:
     here = "user root\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
     one, two = world.remote(), world.remote()
-    site = world.mosq(block(one.port))
+    site = world.mosq(block(one.port, "local_clientid same"))      # another id could move the bridge to another worker
     peer = one.accept()
     peer.welcome()
-    site.rewrite(here + block(two.port, f"bridge_reload_type {kind}", "remote_clientid new") + "retry_interval 1\n")
+    site.rewrite(here + block(two.port, f"bridge_reload_type {kind}", "remote_clientid new", "local_clientid same") + "retry_interval 1\n")
     site.send_signal(signal.SIGHUP)
     site.logged("'retry_interval' option")
     if kind == "lazy":
@@ -621,6 +622,7 @@ def test_qos_2_messages_in_both_directions(world: World) -> None:
     peer.answered()
 
 
+@pytest.mark.one_process("listBridges has the bridges of the worker that answers")
 def test_the_control_api_returns_the_state_of_a_bridge(world: World) -> None:
     import json
 

@@ -15,9 +15,7 @@ HEAD = "user root\nlog_type all\nlistener {port} 127.0.0.1\nallow_anonymous true
 
 
 def again(site: Site, bridge: str) -> None:
-    assert site.process is not None
-    site.process.send_signal(signal.SIGKILL)
-    site.process.wait()
+    site.die()
     site.rewrite(HEAD + bridge)
     site.start()
 

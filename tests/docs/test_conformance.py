@@ -31,18 +31,21 @@ def result(failing: list[str], sequences: int) -> dict[str, Any]:
     }
 
 
-def test_the_page_shows_both_results_and_each_failing_test() -> None:
-    page = load().page(result(["06-a", "06-c"], 1815), result(["06-c"], 1826), [("06-a|06-b", "why a"), ("06-.*", "why the rest")])
-    assert "| 06: bridge | 1 | 2 | 2 | 1 |" in page
-    assert "| all | 1 | 2 | 2 | 1 |" in page
-    assert "| `06-a` | passes | why a |\n| `06-c` | fails | why the rest |\n" in page
-    assert "1815 of 1826; with `compat` 1826 of 1826" in page
+def test_the_page_shows_all_results_and_each_failing_test() -> None:
+    page = load().page(result(["06-a", "06-c"], 1815), result(["06-c"], 1826), result(["06-a", "06-c", "06-d"], 1814),
+                       [("06-a|06-b", "why a"), ("06-.*", "why the rest")], [("06-.*", "why with workers")])
+    assert "| 06: bridge | 1 | 2 | 2 | 1 | 0 | 3 |" in page
+    assert "| all | 1 | 2 | 2 | 1 | 0 | 3 |" in page
+    assert "| `06-a` | passes | why a |\n| `06-c` | fails | why the rest |\n\n" in page
+    assert page.endswith("| test | why |\n|---|---|\n| `06-d` | why with workers |\n")
+    assert "1815 of 1826; with `compat` 1826 of 1826; with 2 workers 1814 of 1826" in page
     assert "Passed only when run again alone:\n\n- `06-b`: why a\n" in page
 
 
 def test_a_test_without_a_reason_is_named() -> None:
-    page = load().page(result(["06-new"], 0), result([], 0), [])
+    page = load().page(result(["06-new"], 0), result([], 0), result(["06-other"], 0), [], [])
     assert "| `06-new` | passes | not explained yet |" in page
+    assert "| `06-other` | not explained yet |" in page
 
 
 def test_each_reason_is_used_and_each_failing_test_has_one() -> None:
@@ -51,8 +54,12 @@ def test_each_reason_is_used_and_each_failing_test_has_one() -> None:
     reasons = load().reasons_of()
     for name, why in failing:
         assert why == load().reason_for(name, reasons) != "not explained yet", name
+    of_workers = load().reasons_of("workers")
+    with_workers = re.findall(r"^\| `([^`|]+)` \| ([^|]+) \|$", PAGE.read_text(), re.MULTILINE)
+    for name, why in with_workers:
+        assert why == load().reason_for(name, of_workers) != "not explained yet", name
     named = re.findall(r"`([^`]+)`", PAGE.read_text())        # also those that passed when they ran again
-    for pattern, _ in reasons:
+    for pattern, _ in [*reasons, *of_workers]:
         assert any(re.fullmatch(pattern, name) for name in named), f"no failing test has this reason: {pattern}"
 
 

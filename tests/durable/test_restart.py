@@ -5,7 +5,6 @@ Each test sends something to a broker, waits for the acknowledgement, kills the 
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -28,11 +27,6 @@ class Kept(Broker):
     def __init__(self, config: str, env: dict[str, str] | None = None) -> None:
         super().__init__(config, env=env)
         self.opened: list[Wire] = []
-
-    def die(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
 
     def kill(self) -> None:
         self.die()

@@ -40,6 +40,14 @@ def has_workers() -> bool:
     return "--workers" in os.environ.get("MOSQ_BROKER", "")
 
 
+def is_running(pid: int) -> bool:
+    """Return whether the process is there, and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class Broker:
     """Run one broker process. `config` may hold {port} and {dir}; a `config` without `listener` gets one in front."""
 
@@ -103,6 +111,18 @@ class Broker:
     def send_signal(self, number: int) -> None:
         assert self.process is not None
         self.process.send_signal(number)
+
+    def die(self) -> None:
+        """Kill the broker with its workers, and wait until none of them holds a port or a file."""
+        assert self.process is not None
+        found = self.processes()
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        deadline = time.monotonic() + TIMEOUT_S
+        while any(is_running(pid) for pid in found[1:]):
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
 
     def stop(self) -> int:
         """Stop the broker; return its exit status. Kill a broker that does not stop, and raise."""

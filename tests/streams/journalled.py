@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mosq.journal.stream import Record, Stream
 from tests.durable.test_restart import KEEP, Kept
+from tests.harness.broker import has_workers
 from tests.harness.faults import until
 
 MESSAGE = 1
@@ -15,9 +16,19 @@ def folder(broker: Kept, name: str = "all") -> Path:
     return broker.dir / "mosquitto.db.store" / "streams" / name
 
 
+def all_records(stream: Stream) -> list[Record]:
+    """Return the records of all workers in the order of their times."""
+    return sorted((r for shard in stream.shards() for r in stream.read(0, 1 << 40, shard=shard)), key=lambda r: (r.time_us, r.seq))
+
+
 def records(broker: Kept, n: int, name: str = "all", shard: int = 0) -> list[Record]:
     """Return the records when that many exist, which takes about a second."""
     stream = Stream(folder(broker, name))
+    if has_workers():
+        until(lambda: sum(mark.seq for mark in stream.marks()) >= n)
+        found = all_records(stream)
+        assert len(found) == n
+        return found
     until(lambda: stream.marks()[shard].seq >= n)
     found = list(stream.read(0, 1 << 40, shard=shard))
     assert [r.seq for r in found] == list(range(n))
@@ -28,6 +39,8 @@ def stopped(broker: Kept, name: str = "all", shard: int = 0) -> list[Record]:
     """Stop the broker and return all records: a stopped broker leaves none behind its mark."""
     assert broker.stop() == 0
     stream = Stream(folder(broker, name))
+    if has_workers():
+        return all_records(stream)
     return list(stream.read(stream.marks()[shard].first_seq, 1 << 40, shard=shard))
 
 

@@ -18,6 +18,8 @@ from tests.harness.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tests.harness.wire import Wire
 from tests.streams.journalled import folder, keeping, payloads, stopped
 
+pytestmark = pytest.mark.one_process("fills, damages and reads the files of one process; tests/workers/test_streams.py has those of workers")
+
 
 @pytest.fixture
 def faults() -> Iterator[Faults]:

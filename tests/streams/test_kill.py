@@ -18,6 +18,8 @@ from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pu
 from tests.harness.wire import Wire
 from tests.streams.journalled import folder, keeping, stopped
 
+pytestmark = pytest.mark.one_process("kills one process, and reads its files; tests/workers/test_streams.py kills workers")
+
 KILLS = tries(8, 2)
 WINDOW = 40
 

@@ -124,6 +124,27 @@ def test_wills_of_an_ordinary_stop_come_after_the_next_start() -> None:
         assert payloads(broker, name, "end") == [b"gone"]
 
 
+def test_a_will_below_sys_does_not_come_after_the_next_start() -> None:
+    """It would replace what its client, such as a bridge, has published since."""
+    state = "$SYS/broker/connection/b/state"
+    with Workers(2, STORE) as broker:
+        wire = Wire(broker.port, 5)
+        wire.send(Connect(broker.id_on(1), will=Will(state, b"0", 1, retain=True)))
+        assert isinstance(wire.read_packet(), Connack)
+        time.sleep(0.2)         # the record of the will is committed
+        broker.kill(2, signal.SIGSTOP)
+        wire.close()
+        time.sleep(0.3)         # worker 1 has sent the will
+        one, two = broker.kill(1), broker.kill(2)
+        again(broker, 1, one)
+        again(broker, 2, two)
+        for place in (1, 2):
+            reader = broker.connect(broker.id_on(place))
+            reader.send(Subscribe(1, ((state, 0),)))
+            assert isinstance(reader.read_packet(), Suback)
+            reader.expect_nothing()
+
+
 def test_the_record_of_a_will_ends_when_all_workers_have_it() -> None:
     with Workers(3, STORE) as broker:
         names = [broker.id_on(number) for number in (2, 3)]

@@ -18,7 +18,7 @@ from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_WILL, LinkWait, 
 from cext.broker.core.publication_state cimport Publication, SCOPE_REMOTE, SCOPE_WILL
 from cext.broker.core.settings cimport DURABILITY_GROUP
 from cext.broker.links.retained cimport retained_owner
-from cext.broker.persist.persist cimport persist_sent_will, persist_waiting_will_end
+from cext.broker.persist.persist cimport is_sys_message, persist_sent_will, persist_waiting_will_end
 from cext.broker.persist.publication cimport publication_fini, publication_of
 from cext.broker.routing.route cimport route
 from cext.link.links cimport link_identity_end, link_waiter_close
@@ -27,7 +27,8 @@ from cext.session.message cimport MESSAGE_AGAIN
 
 
 cdef void sent_will_prepare(Broker* b, Publication* p, bint stored) noexcept nogil:
-    if b.links != NULL and stored and b.durable != NULL and durable_of(b).level >= DURABILITY_GROUP and not durable_refuses(b):
+    # nothing below $SYS outlives the process: after the next start such a will could replace what its client has published since
+    if b.links != NULL and stored and not is_sys_message(p.message) and b.durable != NULL and durable_of(b).level >= DURABILITY_GROUP and not durable_refuses(b):
         p.scope |= SCOPE_WILL
 
 

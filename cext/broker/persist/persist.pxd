@@ -2,6 +2,7 @@
 # **Without memory** for a record no acknowledgement is sent: the client that caused the record ends with 0x97 (lacks_since). A change that the
 # client could not repeat (a removed subscription, a released packet id) happens only when there is room for its record (persist_reserve).
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Will
@@ -10,6 +11,10 @@ from cext.session.message cimport Message
 from cext.session.queue cimport Delivery
 from cext.session.record cimport RecordMessage
 from cext.session.session cimport Session
+
+# Is it a message below $SYS? It is not kept over a start: each process publishes those again.
+cdef inline bint is_sys_message(const Message* m) noexcept nogil:
+    return m.topic.n >= 5 and memcmp(m.topic.p, <const uint8_t*>"$SYS/", 5) == 0
 
 # With keep_publishers: the messages that are recorded next come from this session; NULL: from none that is known.
 cdef void publisher_set(Broker* b, const Session* s, uint16_t pid) noexcept nogil

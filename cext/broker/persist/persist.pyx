@@ -14,7 +14,7 @@ Cost: about 20 ns for an elided QoS 1 message. No allocation, except for arrays 
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
-from libc.string cimport memcmp, memcpy, memset, strlen
+from libc.string cimport memcpy, memset, strlen
 
 from cext.base.clock cimport clock_wall_ms
 from cext.base.slab cimport slab_get
@@ -463,11 +463,6 @@ cdef void persist_retained_end(Broker* b, Message* m, bint replaced) noexcept no
     out = record(b, RECORD_RETAINED_GONE, m.topic.n)
     if out != NULL:
         memcpy(out, m.topic.p, m.topic.n)
-
-
-cdef inline bint is_sys_message(const Message* m) noexcept nogil:
-    """Is it a message below $SYS? Each process publishes those again."""
-    return m.topic.n >= 5 and memcmp(m.topic.p, <const uint8_t*>"$SYS/", 5) == 0
 
 
 # ---------------------------------------------------------------- inbound QoS 2, wills
