@@ -622,7 +622,6 @@ def test_qos_2_messages_in_both_directions(world: World) -> None:
     peer.answered()
 
 
-@pytest.mark.one_process("listBridges has the bridges of the worker that answers")
 def test_the_control_api_returns_the_state_of_a_bridge(world: World) -> None:
     import json
 

@@ -20,7 +20,6 @@ from tests.harness.properties import P
 from tests.harness.wire import Wire
 from tests.streams.journalled import folder, keeping, records, stopped
 
-pytestmark = pytest.mark.one_process("no worker has all parts of a stream, so subscriptions to $stream are refused")
 
 STREAM = "$stream/all"
 

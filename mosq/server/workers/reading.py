@@ -63,6 +63,8 @@ def _parts(value: object) -> "Iterator[str]":
         for name, one in value.items():
             yield repr(name)
             yield from _parts(one)
+    elif isinstance(value, (set, frozenset)):
+        yield from _parts(sorted(value, key=repr))
     elif value is None or isinstance(value, (str, int, float, bytes)):
         yield repr(value)
     else:
