@@ -45,7 +45,7 @@ cdef void publication_of_frame(Broker* b, const LinkFrame* f, Publication* p) no
     p.scope = SCOPE_LOCAL
     p.journalled = 1             # in the streams of the worker that accepted it
     if f.flags & LINK_EXPIRES:
-        p.expires_ms = b.reactor.now_ms + (<uint64_t>f.expiry * EXPIRY_SECOND_MS or 1)
+        p.expires_ms = b.reactor.now_ms + <uint64_t>f.expiry * EXPIRY_SECOND_MS     # 0: it expired while it waited for the link
 
 
 cdef bint arrival_from(Broker* b, View publisher, Publication* p, RecordFrom* out) noexcept nogil:

@@ -22,6 +22,7 @@ cdef bint restored_wills_slice(Broker* b) noexcept nogil
 cdef void session_watch(Broker* b, Session* s) noexcept nogil        # arm the timer of an offline session for its will or its end
 # End the session [v5 3.1.2-23]: send a delayed will, drop queued deliveries, and remove its subscriptions in slices.
 cdef void session_end(Broker* b, Session* s) noexcept nogil
+cdef bint session_due(Broker* b, Session* s) noexcept nogil
 cdef void session_timer_fired(Broker* b, Timer* t) noexcept nogil
 cdef void client_timer_fired(Broker* b, Timer* t) noexcept nogil
 cdef void client_watch(Broker* b, Client* c) noexcept nogil          # (re)start the keepalive timer

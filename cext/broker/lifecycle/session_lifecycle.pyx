@@ -432,22 +432,28 @@ cdef void session_timer_fired(Broker* b, Timer* t) noexcept nogil:
     if b.links != NULL and not links_of(b).ready:        # it does not know yet which workers have subscribers of the will
         wheel_add(&b.wheel, t, b.reactor.now_ms + READY_AGAIN_MS)
         return
+    if not session_due(b, s):
+        session_watch(b, s)
+
+
+cdef bint session_due(Broker* b, Session* s) noexcept nogil:
+    """Send the will of an offline session if it is due, and end the session if it has expired [v5 3.1.2-23]. Return whether it has ended."""
     if s.will != NULL and s.will_due_ms <= b.reactor.now_ms:
         session_will(b, s)
-    if s.ends_ms and s.ends_ms <= b.reactor.now_ms:
-        if log_wanted(&b.log, LOG_NOTICE):
-            log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Expiring client %.*s due to timeout.",
-                                             <int>s.id_len, <const char*>s.client_id))
-        if s.flags & SESSION_BRIDGE and s.queue.pending and log_wanted(&b.log, LOG_WARNING):
-            log_line(b, LOG_WARNING, snprintf(
-                b.log.line, LOG_LINE_MAX,
-                "Warning: No bridge has the client id %.*s any more: %u messages that waited for it are lost.",
-                <int>s.id_len, <const char*>s.client_id, s.queue.pending))
-        b.stats.clients_expired += 1
-        event_expired(b, s)
-        session_end(b, s)
-    else:
-        session_watch(b, s)
+    if s.ends_ms == 0 or s.ends_ms > b.reactor.now_ms:
+        return 0
+    if log_wanted(&b.log, LOG_NOTICE):
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Expiring client %.*s due to timeout.",
+                                         <int>s.id_len, <const char*>s.client_id))
+    if s.flags & SESSION_BRIDGE and s.queue.pending and log_wanted(&b.log, LOG_WARNING):
+        log_line(b, LOG_WARNING, snprintf(
+            b.log.line, LOG_LINE_MAX,
+            "Warning: No bridge has the client id %.*s any more: %u messages that waited for it are lost.",
+            <int>s.id_len, <const char*>s.client_id, s.queue.pending))
+    b.stats.clients_expired += 1
+    event_expired(b, s)
+    session_end(b, s)
+    return 1
 
 
 cdef bint session_connect(Broker* b, Session* s, Client* c) noexcept nogil:

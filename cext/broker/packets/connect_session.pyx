@@ -19,7 +19,7 @@ from cext.broker.core.session_refs cimport session_client, session_security
 from cext.broker.core.settings cimport TAKEOVER_WILL_ALL, TAKEOVER_WILL_V5
 from cext.broker.core.stats cimport REFUSED_CLIENTS, REFUSED_DISK, REFUSED_MEMORY
 from cext.broker.core.workers cimport others_sessions
-from cext.broker.lifecycle.session_lifecycle cimport client_end, session_attach, session_end, will_discard, will_free
+from cext.broker.lifecycle.session_lifecycle cimport client_end, session_attach, session_due, session_end, will_discard, will_free
 from cext.broker.packets.connack cimport connect_refuse, connect_refuse_5, log_refusal
 from cext.broker.packets.connect_state cimport Connecting
 from cext.broker.persist.persist cimport persist_client_will, persist_reserve, persist_session, store_session_id_reserve
@@ -221,6 +221,8 @@ cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) no
             will_discard(b, session_client(s))
         client_end(b, session_client(s), RC_SESSION_TAKEN_OVER)
         s = sessions_find(&b.sessions, p.client_id)
+    elif s != NULL and session_due(b, s):
+        s = NULL                 # its timer waits for the links, as this CONNECT did
     if s != NULL and not p.clean_start and mismatch_of(s, c, p) != NULL:
         if peer_line_wanted(b, c, LOG_NOTICE, LINE_CONNECTED):
             log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "The stored session of client %.*s is discarded: %s. %u messages were queued.",
