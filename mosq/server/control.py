@@ -227,7 +227,7 @@ class Control:
         self._open_store(engine)
         if self.arrival is not None:
             self.arrival.restore(engine, self.log.report)
-        self.reload_fd = engine.watch_reload(signals.RELOAD)    # in a worker it is never readable; CONNECT packets are held
+        self.reload_fd = engine.watch_reload(signals.RELOAD)    # never readable in a worker, which holds CONNECT too
         if self.arrival is None:
             process.map_threads()
         if self.worker is None:

@@ -237,10 +237,11 @@ def _divide(root: str, sources: list[str], found: Layout | None, layout: Layout 
         now_s = time.monotonic()
         if now_s - shown_s >= REPORT_EVERY_S:
             shown_s = now_s
-            report(INFORMATION, f"Dividing the stores: {100 * done // max(total, 1)} %.")
+            report(INFORMATION, f"{what} the stores: {100 * done // max(total, 1)} %.")
 
     restored = is_restored(root)
-    report(NOTICE, f"Dividing the stores in {root}: from {_workers(old.n)} to {_workers(new.n)}"
+    what = "Dividing" if new.n > 1 else "Joining"
+    report(NOTICE, f"{what} the stores in {root}: from {_workers(old.n)} to {_workers(new.n)}"
                    f"{', because they come from a backup' if restored else ''}.")
     targets = [stage] if layout is None else [os.path.join(stage, f"{WORKER}{i + 1}") for i in range(new.n)]
     need = 0

@@ -77,7 +77,7 @@ cdef void group_again(void* broker, uint32_t slot, void* message, LinkSend* s, L
     cdef RecordFrom publisher
     cdef int to = -1
     if not publisher_read(s.publisher, &publisher):
-        publisher.id.n = 0
+        publisher.id.p, publisher.id.n = NULL, 0
     filter_parse(s.group.p, s.group.n, &filter)
     g = index_group(b.index, &filter)
     if g != NULL:

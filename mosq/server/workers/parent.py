@@ -426,8 +426,9 @@ class Parent:
         self._reload()
 
     def _reload(self) -> None:
-        # a worker that starts now, or was not started yet, has the configuration of before. One that ended gets the new one
-        if self._round is not None or self._order.busy or any(not slot.ready and slot.due_s is None for slot in self.slots):
+        # a worker that starts now, or was not started yet, has the configuration of before; one that ended gets the new
+        starting = any(not slot.ready and slot.due_s is None for slot in self.slots)
+        if self._round is not None or self._order.busy or starting:
             self._again = True
             return
         self._again = False

@@ -55,7 +55,6 @@ class Content(State):
         super().__init__()
         self._has_digests = has_digests
         self._restored = restored       # the stores end at different moments
-        self.streams: dict[bytes, list[int]] = {}       # positions of the journals
         self._parts: dict[tuple[int, int], list[int]] = {}      # of each identity that has arrived
         self.links = Links()
         self.snos: dict[bytes, int] = {}                # by client id
@@ -118,9 +117,6 @@ class Content(State):
     def _inbox_done(self, lsn: int, f: dict[Any, Any]) -> None:
         super()._inbox_done(lsn, f)
         self.links.open.pop((f["sno"], f["pid"]), None)
-
-    def _streams(self, _lsn: int, f: dict[Any, Any]) -> None:
-        self.streams = {one["name"]: one["seqs"] for one in f["streams"]}
 
     def _link_run(self, _lsn: int, f: dict[Any, Any]) -> None:
         self.links.log = f["log"]

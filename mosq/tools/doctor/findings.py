@@ -141,7 +141,8 @@ def _native_names(config: Config, listener: Listener) -> str:
 
 
 def _better(config: Config) -> list[Finding]:
-    found = ["SIGHUP applies all options that can change, also listeners, or none: after an error in the file "
+    listeners = "also listeners, " if config.cluster_local == 1 else ""      # workers share them
+    found = [f"SIGHUP applies all options that can change, {listeners}or none: after an error in the file "
              "the old ones stay in force"]
     if any(listener.certfile for listener in config.listeners):
         found.append("SIGHUP reads certificates, authorities and revocations again")
