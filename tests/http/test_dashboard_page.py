@@ -377,6 +377,7 @@ def test_a_name_of_usual_length_is_on_one_line(opened: Opened, scene: Scene) -> 
     scene.client("one-of-a-usual-length-42", "site/+/+/temperature")
     page = opened.page("clients")
     row = page.locator("tr", has=page.locator("a", has_text="one-of-a-usual-length-42"))
+    expect(row).to_be_visible()
     assert row.locator("bdi").evaluate_all("all => all.map(one => [one.textContent, one.getClientRects().length])") == [
         ["one-of-a-usual-length-42", 1], ["device", 1]]
     page.goto(f"{scene.url}#/explain?topic=site/north/press-03/temperature")

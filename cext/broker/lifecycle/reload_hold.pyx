@@ -99,7 +99,7 @@ cdef void reload_covers(Broker* b, uint64_t reloads) noexcept nogil:
 
 
 cdef void reload_hold_over(Broker* b) noexcept nogil:
-    wheel_remove(&b.wheel, &b.reload_hold_timer)
     if not reload_expected(b):
+        wheel_remove(&b.wheel, &b.reload_hold_timer)
         b.reload_hold_ms = 0    # otherwise reloads one after the other could hold a client for longer
     newcomers_resume(b)

@@ -345,8 +345,7 @@ class Parent:
         # a worker prepares a reload with the rules of that moment, so no change comes between
         self._order.look(now_s, self._round is None and not self._again)
         if self._reload_fd in readable:
-            self._ask_reload()
-            os.read(self._reload_fd, SIGNAL_BYTES)      # the workers have noticed it before the kernel forgets it
+            self._ask_reload(by_signal=True)
         return (self._owner is None or self._owner.serve(self.slots, self.given.key)) and self._signals()
 
     def _wait_s(self, now_s: float) -> float:
@@ -420,9 +419,11 @@ class Parent:
                     self.log.reopen()
         return self._status == EXIT_OK
 
-    def _ask_reload(self) -> None:
+    def _ask_reload(self, by_signal: bool = False) -> None:
         """Let all workers hold new clients from now on, and reload as soon as possible."""
         self._asked = reload_counted(self.given.counts_fd)
+        if by_signal:           # counted before the kernel forgets it; taken before the workers go on, and look again
+            os.read(self._reload_fd, SIGNAL_BYTES)
         self._reload()
 
     def _reload(self) -> None:
