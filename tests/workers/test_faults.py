@@ -20,6 +20,7 @@ import pytest
 from mosq.engine import worker_place
 from tests.durable.test_disk import may_mount
 from tests.harness.broker import command
+from tests.harness.effort import SANITIZED
 from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe
 from tests.harness.properties import P
 from tests.harness.wire import Wire
@@ -114,7 +115,7 @@ def test_a_number_of_workers_that_makes_no_sense_is_refused(number: str, where: 
 
 # ---------------------------------------------------------------- killed, stopped
 
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV])
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP, *() if SANITIZED else (signal.SIGSEGV,)])     # it would be a report
 def test_a_worker_that_is_killed_or_stopped_under_load(by: signal.Signals) -> None:
     with Workers(2, CONFIG + STORE + "cluster_watchdog 2\n") as broker:
         healthy, sleeper = Healthy(broker, 1), Sleeper(broker, 2)
@@ -134,6 +135,7 @@ def test_a_worker_that_is_killed_or_stopped_under_load(by: signal.Signals) -> No
 
 # ---------------------------------------------------------------- no memory
 
+@pytest.mark.skipif(SANITIZED, reason="the sanitizer ends a process that gets no memory")
 @pytest.mark.parametrize("level", [5, 4])
 def test_a_worker_without_memory(level: int) -> None:
     """Messages for its sessions wait, or their publishers are disconnected; the messages that were acknowledged are there."""
