@@ -41,6 +41,7 @@ class Chaos:
         self.take_overs = 0
         self.wills = 0
         self.brief = 0                  # expiring messages that arrived in time
+        self.brief_slack_s = BRIEF_SLACK_S
         self.grace_s = 1.0              # packets that the broker read this long before a kill must be on record
 
     def on_record(self, asked_at: float, told_at: float) -> bool:
@@ -412,7 +413,7 @@ class Subscriber(Session):
     def came(self, message: tuple[int, int], topic: bytes, payload: bytes, dup: bool) -> None:
         late = time.monotonic() - BRIEF_STAMP.unpack_from(payload, HEAD.size)[0] - BRIEF_S
         self.chaos.brief += 1
-        if late > BRIEF_SLACK_S and not dup:         # a message that the broker may have sent before may arrive late
+        if late > self.chaos.brief_slack_s and not dup:         # a message that the broker may have sent before may arrive late
             self.chaos.audit.fault("stale", f"{self.client_id} got a message {late:.1f} s after it had expired")
 
     def _qos_2(self, pid: int, message: tuple[int, int], dup: bool) -> None:

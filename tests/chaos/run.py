@@ -71,6 +71,7 @@ class Plan:
     settle_s: float = 30.0              # seconds without progress after which missing messages count as lost
     quiet: bool = False
     workers: int = 0                    # kill workers, not the whole broker
+    unread_s: float = 0.0               # how long the broker may leave a message unread, which does not count for its expiry
 
 
 class Run:
@@ -79,6 +80,7 @@ class Run:
         self.broker = Workers(plan.workers, plan.config) if plan.workers else Broker(plan.config)
         self.frozen = self.parents = 0
         self.chaos = Chaos(self.broker.port)
+        self.chaos.brief_slack_s += plan.unread_s
         n_publishers = max(plan.sessions // 4, 2)
         n_willing, n_members = max(plan.sessions // 20, 2), max(plan.sessions // 20, 3)
         groups = max(n_publishers // 2, 1)

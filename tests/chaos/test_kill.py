@@ -21,7 +21,8 @@ def test_killed_many_times() -> None:
 @pytest.mark.again("kills")
 def test_killed_while_deliveries_wait_for_a_plugin() -> None:
     config = DURABLE + "plugin python:tests.auth.plugins_of_tests:Passes\nauth_timeout 300\n"     # on a slow machine a queue may take longer than 10 s
-    ok, report = asyncio.run(chaos(Plan(sessions=20, kills=tries(15, 4), rate=300, up_ms=(50, 300), seed=int(time.time()), quiet=True, config=config)))
+    ok, report = asyncio.run(chaos(Plan(sessions=20, kills=tries(15, 4), rate=300, up_ms=(50, 300), seed=int(time.time()), quiet=True, config=config,
+                                  unread_s=60)))      # a client is not read while its message before waits for the plugin
     assert ok and "0 lost, 0 doubled, 0 no dup, 0 order" in report, report
 
 
