@@ -13,7 +13,7 @@ from cext.link.frame cimport (
 )
 from cext.link.rules cimport (
     RULE_ASK_BEHIND_ROUTES, RULE_BOUNDED, RULE_CHOICE_RECORDED, RULE_CHOOSE_AGAIN, RULE_CURRENT_BEHIND_RETAINED, RULE_RESEND, RULE_RESEND_FIRST,
-    RULE_RETAINED_SNAPSHOT, RULE_VOID, mosq_rule_off,
+    RULE_RETAINED_SNAPSHOT, RULE_VOID, RULE_WALK_COMMITTED, mosq_rule_off,
 )
 from cext.link.sending cimport frame_send, number_send, out_broken
 from cext.link.state cimport (
