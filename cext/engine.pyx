@@ -47,16 +47,6 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd(unsigned int value, int flags)
     int EFD_CLOEXEC, EFD_NONBLOCK
 
-cdef extern from "<signal.h>" nogil:
-    ctypedef struct sigset_t:
-        pass
-    int sigemptyset(sigset_t* signals)
-    int sigaddset(sigset_t* signals, int number)
-
-cdef extern from "<sys/signalfd.h>" nogil:
-    int signalfd(int fd, const sigset_t* signals, int flags)
-    int SFD_CLOEXEC, SFD_NONBLOCK
-
 # bytes of the pool for a connection
 CONTEXT_BYTES = (sizeof(Client) + 15) & ~15
 # settings of the listener of adopted connections: it refuses nothing
@@ -231,12 +221,8 @@ cdef class Engine:
         """Hold CONNECT packets from the arrival of the signal `number` on, until hold_connects(False) or for three seconds. Return a
         descriptor that is readable while the signal is pending; reading from it takes the signal. All threads must block the signal. Call
         this before run(). Raises OSError."""
-        cdef sigset_t signals
-        sigemptyset(&signals)
-        sigaddset(&signals, number)
-        self.reload_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)
-        if self.reload_fd < 0:
-            raise OSError(errno, os.strerror(errno))
+        from cext.workers_control import watch_signal
+        self.reload_fd = watch_signal(number)
         self.b.reload_signal = number
         return self.reload_fd
 
