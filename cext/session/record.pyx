@@ -420,6 +420,8 @@ cdef int record_inbox_read(View body, RecordInbox* out) noexcept nogil:
             return RECORD_SHORT
         out.identity = get64(body.p)
         cut(&body, 8)
+        if out.identity == 0:           # which has no place in a record: without an identity, the flag is missing
+            return RECORD_VALUE
     return message_read(body, &out.message)
 
 

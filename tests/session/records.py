@@ -140,6 +140,7 @@ WRONG = [
     (INBOX, b"\0" * 6, SHORT),
     (INBOX, b"\0" * 7, SHORT),
     (INBOX, bytes.fromhex("01000000 0200 03"), VALUE),
+    (INBOX, bytes.fromhex("01000000 0200 04 0000000000000000 0100 0300 00000000 612f62 6869"), VALUE),
     (INBOX, bytes.fromhex("01000000 0200 02"), SHORT),
     (INBOX, bytes.fromhex("01000000 0200 01 00"), LONG),
     (INBOX_DONE, b"\0" * 5, SHORT),

@@ -236,3 +236,16 @@ def test_retention_waits_for_consumers() -> None:
         until(lambda: gauge(broker, "disk/bytes") <= 80 << 10)
         first = stream.marks()[0].first_seq
         assert first > 50 and [r.seq for r in stream.read(first, 200)] == list(range(first, 100))
+
+
+def test_retention_needs_no_new_record() -> None:
+    with Kept(keeping("stream all # retain_bytes 320K")) as broker:
+        pub = broker.client("pub", clean=True)
+        for _ in range(100):
+            publish(pub, "a", bytes(2000))
+        stream = Stream(folder(broker))
+        until(lambda: stream.marks()[0].seq == 100)
+        broker.config.write_text(broker.config.read_text().replace("320K", "64K"))
+        broker.restart()
+        until(lambda: sum(size for _, size in stream.sizes(0)) <= 80 << 10)
+        assert stream.marks()[0].first_seq > 50

@@ -134,14 +134,14 @@ def test_retention_removes_parts_that_no_worker_writes() -> None:
         broker.config.write_text(broker.config.read_text().replace("retain_bytes 320K", "retain_bytes 64K"))
         for count in (2, 1):
             broker.change(count)
-            client = broker.client("c")
             reader = broker.client("reader")
             subscribe(reader, FIRST)
-            publish(client, "a/x", b"last", 1, 1)
             left = [64 * number for number in range(1, 4) if number > count or count == 1]
             for shard in left:
                 until(lambda: sum(size for _, size in Stream(folder(broker)).sizes(shard)) <= 80 << 10, broker.log)     # noqa: B023
                 assert Stream(folder(broker)).marks()[shard].first_seq > 0
+            client = broker.client("c")
+            publish(client, "a/x", b"last", 1, 1)
             while True:
                 if received(reader, 1)[0].payload == b"last":
                     break

@@ -245,6 +245,8 @@ cdef void extension_begin(Broker* b) noexcept nogil:
     d.store.extension.write = extension_write
     d.store.extension.sync = extension_sync
     d.store.extension.tend = extension_tend
+    if streams_of(b).writer.retains:
+        streams_of(b).writer.due_us = clock_monotonic_us()      # records may have expired while no broker ran, and the broker may have no publisher
     streams_of(b).changed = 1            # the first batch records the position of each stream
     batch_opened(d, 0)
 
