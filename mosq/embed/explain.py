@@ -134,15 +134,22 @@ def report(answer: "dict[str, Any]") -> str:
 
 def _lines(answer: "dict[str, Any]") -> "Iterable[str]":
     totals = answer["totals"]
-    rows = [(shown(f["filter"]), path(f), subscribers(f), ", ".join(map(group, f["groups"])) or "-")
-            for f in answer["filters"]]
+    filters = answer["filters"]
+    rows = [(shown(f["filter"]), path(f), str(int(f["subscribers"])), ", ".join(workers(f)) or "-",
+             ", ".join(map(group, f["groups"])) or "-") for f in filters]
+    routes = sum(len(workers(f)) for f in filters)
     if rows:
-        yield from table([("FILTER", "PATH", "SUBSCRIBERS", "GROUPS"), *rows])
+        columns = (0, 1, 2, 3, 4) if routes else (0, 1, 2, 4)       # a broker with one process has no routes
+        yield from table([tuple(row[column] for column in columns)
+                          for row in (("FILTER", "PATH", "SUBSCRIBERS", "ROUTES", "GROUPS"), *rows)])
         if answer["truncated"]:
             yield f"... and {count(totals['filters'] - len(rows), 'filter')} more that did not fit into the answer"
         yield ""
-    yield (f"{count(totals['filters'], 'filter')}: {count(totals['subscribers'], 'subscriber')} in "
-           f"{count(totals['lists'], 'list')}, {count(totals['groups'], 'shared group')}")
+    entries = count(totals["subscribers"] - routes, "subscriber")       # the total includes the routes
+    if routes:
+        entries += f"{' or route' if answer['truncated'] else ''} and {count(routes, 'route')}"
+    yield (f"{count(totals['filters'], 'filter')}: {entries} in {count(totals['lists'], 'list')}, "
+           f"{count(totals['groups'], 'shared group')}")
     yield f"Cost (index {shown(answer['index'])}): {cost(answer['cost'])}"
 
 
@@ -159,18 +166,13 @@ def path(found: "dict[str, Any]") -> str:
     return shown(kind)
 
 
-def subscribers(found: "dict[str, Any]") -> str:
-    """Return the number of subscribers, and the workers that have others."""
-    return ", ".join([str(int(found["subscribers"])), *workers(found)])
-
-
 def workers(found: "dict[str, Any]") -> list[str]:
-    """Return the names of the other workers that have subscribers."""
+    """Return the names of the workers to which there is a route, because they have subscribers."""
     return [f"worker {int(one['worker'])}" for one in found.get("routes", ())]
 
 
 def group(found: "dict[str, Any]") -> str:
-    members = ", ".join([count(found["members"], "member"), *workers(found)])
+    members = ", ".join([count(found["members"], "member"), *(f"route to {name}" for name in workers(found))])
     return f"{shown(found['name'])} ({shown(found['strategy'])}, {members})"
 
 

@@ -15,6 +15,7 @@ import mosq
 from mosq.server.admin import bridges, inspect
 from mosq.log_types import DEBUG, INFORMATION
 from mosq.server.admin.control import Requester
+from mosq.tools.ctl import show
 from mosq.version import VERSION
 from tests.harness.control import asked
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Will
@@ -163,6 +164,13 @@ def test_a_kick(scene: Scene) -> None:
     wire.expect_closed()
     watch.expect_packet(Publish("gone", b"w"))
     assert scene.ask("kickClient", clientid="one") == {"command": "kickClient", "error": "Client not connected"}
+
+
+def test_tables_name_the_workers_that_have_not_answered() -> None:
+    away = {"workersAway": [2, 3]}
+    for lines in (show.sessions({"clients": [], "cursor": 0, **away}), show.bridges({"bridges": [], **away}),
+                  show.links({"links": [], **away}), show.stats({"version": "1", **away})):
+        assert [line.split(":")[0] for line in lines][-2:] == ["Worker 2 has not answered", "Worker 3 has not answered"]
 
 
 def test_stats_show_the_reasons_of_drops() -> None:

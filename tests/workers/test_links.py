@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from mosq.embed.explain import report
 from tests.harness.packets import (
     Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsuback, Unsubscribe,
 )
@@ -153,10 +154,18 @@ def test_explain_shows_the_workers_with_subscribers(broker: Workers) -> None:
     sender.send(Publish("$CONTROL/mosq/index/v1", b"shown/x"))
     got = sender.read_packet()
     assert isinstance(got, Publish)
-    found = {one["filter"]: one for one in json.loads(got.payload)["filters"]}
+    answer = json.loads(got.payload)
+    found = {one["filter"]: one for one in answer["filters"]}
     assert found["shown/x"]["subscribers"] == 1 and "routes" not in found["shown/x"]
     assert found["shown/+"]["subscribers"] == 0
     assert found["shown/+"]["routes"] == [{"worker": 2, "qos": 1}, {"worker": 3, "qos": 0}]
+    lines = [line.split("  ") for line in report(answer).splitlines()]
+    assert [[cell.strip() for cell in line if cell] for line in lines[:3]] == [
+        ["FILTER", "PATH", "SUBSCRIBERS", "ROUTES", "GROUPS"],
+        ["shown/x", "exact, letter s, 1 link", "1", "-", "-"],
+        ["shown/+", "tree shown / + (2 nodes, 1 scanned)", "0", "worker 2, worker 3", "-"]]
+    assert lines[4] == ["2 filters: 1 subscriber and 2 routes in 2 lists, 0 shared groups"]
+    assert "1 subscriber or route and 2 routes in 2 lists" in report({**answer, "truncated": True})
     for client in (sender, receiver, third):
         client.close()
 

@@ -194,6 +194,28 @@ def test_a_stopped_worker_delays_no_answer_for_long(scene: Scene) -> None:
     assert scene.broker.pids()[2] == pid
 
 
+def test_the_table_of_clients_names_a_worker_that_does_not_answer(scene: Scene) -> None:
+    """Also in the first two seconds, in which it is asked: the answer comes after one second."""
+    name = scene.broker.id_on(1, "ctl")
+
+    def listed() -> str:
+        done = subprocess.run([*command(), "ctl", "-p", str(scene.broker.port), "-i", name, "broker", "listClients"],
+                              capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "has not answered" not in listed()
+    scene.broker.kill(2, signal.SIGSTOP)
+    try:
+        page = scene.data(1, "listClients")
+        assert page["workersAway"] == [2] and scene.ids[2] not in [one["clientid"] for one in page["clients"]]
+        table = listed()
+        assert scene.ids[1] in table and table.endswith("Worker 2 has not answered: its clients are missing.\n")
+    finally:
+        scene.broker.kill(2, signal.SIGCONT)
+    until(lambda: "has not answered" not in listed())
+
+
 def test_the_http_api_is_served_by_worker_1_also_after_its_restart(scene: Scene) -> None:
     systree = json.loads(scene.get("/api/v1/systree"))
     assert int(systree["$SYS/broker/clients/connected"]) == 2

@@ -31,6 +31,7 @@ class Whole:
         """`own`: what this process answers beside its engine: process (its age, processor time and memory), logins (its
         counts of logins), bridge_states. `wake` wakes the control thread."""
         self._engine, self._asking, self._own = engine, asking, own
+        self._unanswered: set[int] = set()      # places of the workers that did not answer the last question to them
         self.elsewhere = Elsewhere(asking, wake, self._others)
 
     def __getattr__(self, name: str) -> "Any":
@@ -56,23 +57,33 @@ class Whole:
     # ---- this worker asks the others
 
     def away(self) -> list[int]:
-        """Return the numbers of the workers that cannot be asked now."""
-        return [place + 1 for place, ms in enumerate(self._engine.whole().silent_ms) if ms is None or ms > AWAY_MS]
+        """Return the numbers of the workers that are not asked now, or did not answer the last question."""
+        return sorted(place + 1 for place in self._unanswered.union(self._silent()))
+
+    def _silent(self) -> list[int]:
+        return [place for place, ms in enumerate(self._engine.whole().silent_ms) if ms is None or ms > AWAY_MS]
 
     def _others(self) -> list[int]:
-        away = self.away()
-        return [place for place in range(self._asking.n) if place != self._asking.place and place + 1 not in away]
+        silent = self._silent()
+        return [place for place in range(self._asking.n) if place != self._asking.place and place not in silent]
+
+    def _ask(self, places: "list[int]", name: str, *args: "Any") -> "dict[int, Any]":
+        """Ask other workers; note which of them answer."""
+        found = self._asking.ask(places, name, *args)
+        self._unanswered.difference_update(found)
+        self._unanswered.update(place for place in places if place not in found)
+        return found
 
     def _each(self, name: str, *args: "Any") -> "list[Any]":
         """Return the answers of all workers that answer, beginning with this one's."""
         own = self._own[name]() if name in self._own else getattr(self._engine, name)(*args)
-        return [own, *self._asking.ask(self._others(), name, *args).values()]
+        return [own, *self._ask(self._others(), name, *args).values()]
 
     def _one(self, place: int, name: str, *args: "Any") -> "Any":
         """Return the answer of one worker; None if there is none."""
         if place == self._asking.place:
             return getattr(self._engine, name)(*args)
-        return self._asking.ask([place], name, *args).get(place) if place in self._others() else None
+        return self._ask([place], name, *args).get(place) if place in self._others() else None
 
     def publish_at_others(self, topic: str, payload: bytes) -> None:
         """Publish a message of the broker, such as a log line, for the subscribers of the other workers."""
@@ -82,7 +93,7 @@ class Whole:
 
     def whole(self) -> "WholeFigures":
         """Return the sums as of now."""
-        self._asking.ask(self._others(), "write")
+        self._ask(self._others(), "write")
         return self._engine.whole()
 
     def stats(self) -> dict[str, int]:
@@ -109,7 +120,7 @@ class Whole:
     def streams(self) -> dict[str, dict[str, int]]:
         """Return the gauges of streams: each worker answers with the sums, and only the first one knows the parts that
         no worker writes."""
-        others = self._asking.ask(self._others(), "streams").values()       # they write their figures first
+        others = self._ask(self._others(), "streams").values()      # they write their figures first
         found = self._engine.streams()
         for streams in others:
             found = {**streams, **found}
@@ -130,19 +141,19 @@ class Whole:
 
     def link_figures(self) -> list[dict[str, int]]:
         """Return the figures of all links, with the numbers of both workers."""
-        answers = {self._asking.place: self._engine.link_figures(), **self._asking.ask(self._others(), "link_figures")}
+        answers = {self._asking.place: self._engine.link_figures(), **self._ask(self._others(), "link_figures")}
         return [{"from": place + 1, "to": link["place"] + 1, **link}
                 for place, links in sorted(answers.items()) for link in links]
 
     # ---- clients
 
     def kick(self, client_id: str) -> bool:
-        return self._engine.kick(client_id) or any(self._asking.ask(self._others(), "kick", client_id).values())
+        return self._engine.kick(client_id) or any(self._ask(self._others(), "kick", client_id).values())
 
     def session(self, client_id: str, skip: int = 0) -> "SessionDetail | None":
         found = self._engine.session(client_id, skip)
         if found is None:
-            answers = self._asking.ask(self._others(), "session", client_id, skip)
+            answers = self._ask(self._others(), "session", client_id, skip)
             found = next((one for one in answers.values() if one), None)
         return found
 

@@ -35,7 +35,7 @@ SPECS = (
     Spec("kickClient", "Disconnect a client; its session stays.", (CLIENTID,), section=OWN),
     Spec("listSubscriptions", "List a client's subscriptions; at most 1000 per call, from the offset on.",
          (CLIENTID, Arg("offset", NUMBER, False)), show=show.subscriptions, section=OWN),
-    Spec("getStats", "Show numbers of clients, messages and queues, and drops and refusals by reason.", show=show.pairs,
+    Spec("getStats", "Show numbers of clients, messages and queues, and drops and refusals by reason.", show=show.stats,
          section=OWN),
     Spec("listBridges", "List the bridges and their state.", show=show.bridges, section=OWN),
     Spec("hot", "Show hot topics and clients, and slow subscribers; at most 100 of each, 20 by default.",

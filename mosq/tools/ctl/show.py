@@ -84,6 +84,12 @@ def pairs(data: "Data") -> "Iterable[str]":
             yield f"{shown(name) + ':':<{width + 1}} {text(value)}"
 
 
+def stats(data: "Data") -> "Iterable[str]":
+    """Yield the numbers of a broker."""
+    yield from pairs({name: value for name, value in data.items() if name != "workersAway"})
+    yield from _away(data, "the figures of its sums are old")
+
+
 def text(value: "Any") -> str:
     if value is None:
         return "-"
@@ -130,6 +136,12 @@ def sessions(data: "Data") -> "Iterable[str]":
     yield from table([tuple(name for name, _ in CLIENTS), *rows], COLUMN_MAX)
     if data["cursor"]:
         yield f"More clients follow: use the cursor {number(data['cursor'])}."
+    yield from _away(data, "its clients are missing")
+
+
+def _away(data: "Data", missing: str) -> "Iterable[str]":
+    """Yield a line for each worker that has not answered."""
+    return [f"Worker {number(one)} has not answered: {missing}." for one in data.get("workersAway", ())]
 
 
 def _session(one: "Data") -> str:
@@ -154,7 +166,8 @@ def subscriptions(data: "Data") -> "Iterable[str]":
 
 def bridges(data: "Data") -> "Iterable[str]":
     """Yield a table of the bridges."""
-    return _rows(data["bridges"])
+    yield from _rows(data["bridges"])
+    yield from _away(data, "its bridges are missing")
 
 
 def drops(data: "Data") -> "Iterable[str]":
@@ -177,6 +190,7 @@ def links(data: "Data") -> "Iterable[str]":
     if not rows:
         yield "The broker has one process, so it has no links."
     yield from _rows(rows)
+    yield from _away(data, "the links from it are missing")
 
 
 def _rows(rows: "list[Data]") -> "Iterable[str]":
