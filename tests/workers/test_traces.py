@@ -209,3 +209,24 @@ def test_events_are_bounded_and_counted(broker: Workers) -> None:
         found += sum(one["event"] == "received" for one in admin.batch())
         assert found < 399
     assert admin.lost["reader"] + admin.lost["ring"] > 0
+
+
+def test_traces_of_all_workers_are_listed(broker: Workers) -> None:
+    readers = {number: reader(broker, number) for number in (1, 2)}
+    for number, one in readers.items():
+        one.trace(topic=f"t/{number}")
+    asking = reader(broker, 3)
+    expected = [{"trace": one.number, "kind": "topic", "what": f"t/{number}", "worker": number} for number, one in readers.items()]
+
+    def listed(one: Reader) -> list[dict[str, Any]]:
+        return [{key: value for key, value in row.items() if key != "clientid"} for row in one.ask("listTraces")["data"]["traces"]]
+
+    assert listed(asking) == listed(readers[1]) == listed(readers[2]) == expected
+    readers[1].wire.close()
+    until(lambda: listed(asking) == expected[1:])
+    broker.kill(2, signal.SIGSTOP)
+    try:
+        assert asking.ask("listTraces")["data"] == {"traces": [], "workersAway": [2]}
+    finally:
+        broker.kill(2, signal.SIGCONT)
+    until(lambda: listed(asking) == expected[1:])

@@ -75,12 +75,7 @@ class Inspection:
             room -= sum(len(row["clientid"]) + len(row["username"] or "") for row in new)
             if cursor == 0 or len(found) >= count or room <= 0:
                 break
-        return {"clients": found, "cursor": cursor, **self._away()}
-
-    def _away(self) -> "dict[str, Any]":
-        """Return the numbers of the workers that the answer lacks, if there are any."""
-        away: list[int] = getattr(self._engine(), "away", list)()
-        return {"workersAway": away} if away else {}
+        return {"clients": found, "cursor": cursor, **workers_away(self._engine())}
 
     def get_client(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         return {"client": shown(self._session(fields.text("clientid"), 0).session)}
@@ -102,10 +97,10 @@ class Inspection:
             data[group] = {name.removeprefix(f"{group}_"): value for name, value in stats.items()
                            if name.startswith(f"{group}_")}
         data["disk"]["state"] = store_state(data["disk"].pop("trouble"))
-        return {"version": VERSION, "process": self._process(), **data, **self._away()}
+        return {"version": VERSION, "process": self._process(), **data, **workers_away(self._engine())}
 
     def list_bridges(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
-        return {"bridges": [] if self._bridges is None else self._bridges(), **self._away()}
+        return {"bridges": [] if self._bridges is None else self._bridges(), **workers_away(self._engine())}
 
     def hot(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         return self._hot.read(fields.number("limit", HOT_LIMIT, ROWS_MAX, 1))
@@ -117,13 +112,19 @@ class Inspection:
         return {"drops": sorted((one for one in rows if one["count"]), key=lambda one: -one["count"])}
 
     def list_links(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
-        return {"links": [_link(one) for one in self._engine().link_figures()], **self._away()}
+        return {"links": [_link(one) for one in self._engine().link_figures()], **workers_away(self._engine())}
 
     def _session(self, client_id: str, skip: int) -> "SessionDetail":
         found = self._engine().session(client_id, skip)
         if found is None:
             raise CommandError(NOT_FOUND)
         return found
+
+
+def workers_away(engine: "Any") -> "dict[str, Any]":
+    """Return the numbers of the workers that an answer lacks, if there are any."""
+    away: list[int] = getattr(engine, "away", list)()
+    return {"workersAway": away} if away else {}
 
 
 def own_process() -> "dict[str, Any]":

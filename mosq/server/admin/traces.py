@@ -21,6 +21,7 @@ from errno import EAGAIN
 
 from mosq.records import CommandAnswer
 from mosq.server.admin.commands import CommandError, Commands
+from mosq.server.admin.inspect import workers_away
 from mosq.stat_names import DROPS
 
 TYPE_CHECKING = False
@@ -162,6 +163,7 @@ class Traces:
         number, slot = self._engine().trace(spec)
         elsewhere = self._elsewhere()
         if elsewhere is not None:
+            elsewhere.rows = self._rows
             try:
                 elsewhere.begin(number, spec)
             except OSError:
@@ -185,9 +187,18 @@ class Traces:
         self._engine().trace_stop(self._own(requester, fields).number)
 
     def list_traces(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
-        """Return the traces of all clients of this worker."""
-        return {"traces": [{"trace": one.number, **one.what, "clientid": one.client_id}
-                           for one in self.running.values() if one.ended is None]}
+        """Return the traces of all clients, also of those of other workers."""
+        elsewhere = self._elsewhere()
+        if elsewhere is None:
+            return {"traces": self._rows()}
+        lists = {elsewhere.place: self._rows(), **elsewhere.lists()}
+        return {"traces": [{**row, "worker": place + 1} for place, rows in sorted(lists.items()) for row in rows],
+                **workers_away(self._engine())}
+
+    def _rows(self) -> "list[dict[str, Any]]":
+        """Return the traces whose readers are here. Any thread may call this."""
+        return [{"trace": one.number, **one.what, "clientid": one.client_id}
+                for one in list(self.running.values()) if one.ended is None]
 
     def _own(self, requester: "Requester", fields: "Fields") -> Trace:
         trace = self.running.get(fields.number("trace", 0, COUNT_MAX))

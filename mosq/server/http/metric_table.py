@@ -167,14 +167,15 @@ STREAMS = (
 
 # of several workers: WholeFigures.links, for each worker the sums of the links to it
 LINK_COUNTERS = (
-    ("link_messages", "Messages with QoS 1 and 2 that other workers have sent to the worker."),
-    ("link_dropped", "QoS 0 messages for the worker that the links to it dropped, because they were full or it was "
+    ("link_messages", "Messages with QoS 1 and 2 that the links to a worker have sent, from all other workers."),
+    ("link_dropped_messages", "QoS 0 messages that the links to a worker dropped, because they were full or it was "
      "starting."),
 )
 # key of Engine.link_figures() -> name, unit, help
 LINK_GAUGES = (
-    ("unacknowledged", "link_unacknowledged", 1, "Messages to the other worker that it has not acknowledged."),
-    ("queued", "link_queued", 1, "Of them, those that are not sent yet."),
+    ("unacknowledged", "link_unacknowledged_messages", 1, "Messages of QoS 1 and 2 from a worker to another one that "
+     "it has not acknowledged."),
+    ("queued", "link_queued_messages", 1, "Of them, those that are not sent yet."),
     ("queued_bytes", "link_queued_bytes", 1, "Bytes that wait for the socket of the link."),
     ("latency_us", "link_latency_seconds", 1e-6, "From a message to the other worker to its acknowledgement, the last "
      "time that it was measured."),

@@ -105,7 +105,8 @@ def of_process(version: str, started_s: float, process: "Mapping[str, Any]") -> 
     yield CounterMetricFamily("process_cpu_seconds", "Processor time of the broker's process, of all its threads.",
                               process["cpuSeconds"])
     yield GaugeMetricFamily("process_start_time_seconds", "Time at which the broker started, in Unix time.", started_s)
-    yield GaugeMetricFamily("process_resident_memory_bytes", "Memory of the process, as the system counts it.",
+    yield GaugeMetricFamily("process_resident_memory_bytes", "Memory of the process, or of all workers, in which a page "
+                            "that several share counts once.",
                             process["residentBytes"])
     yield GaugeMetricFamily("process_max_fds", "Largest number of file descriptors.",
                             resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -119,11 +120,11 @@ def of_workers(engine: "Any") -> "Iterator[Metric]":
     up = {str(number): int(number not in away) for number in range(1, len(figures.silent_ms) + 1)}
     yield _labelled("gauge", "worker_up", "1 while the worker answers. Otherwise look at the log.", "worker", up)
     for at, (name, help) in enumerate(LINK_COUNTERS):
-        yield _labelled(COUNTER, name, help, "worker",
+        yield _labelled(COUNTER, name, help, "to",
                         {number: link[at] for number, link in zip(up, figures.links, strict=True)})
     rows = engine.link_figures()
     for key, name, unit, help in LINK_GAUGES:
-        family = GaugeMetricFamily(f"mosq_{name}", help, labels=("worker", "to"))
+        family = GaugeMetricFamily(f"mosq_{name}", help, labels=("from", "to"))
         for row in rows:
             family.add_metric((str(row["from"]), str(row["to"])), row[key] * unit)
         yield family

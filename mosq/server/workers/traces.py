@@ -3,6 +3,7 @@ places and notices, not events.
 
     begin: the worker of the reader asks the others to begin the trace      end: it ends the trace there
     news: a worker sends the events that it has for the trace of another one
+    list: a worker asks the others for the traces of their readers
 
 A notice waits here until the control thread takes it. A worker that is started again gets the traces of the others once
 more; those of a worker that has ended are ended.
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 BEGUN_WITHIN_S = 0.8            # the answer to a question is waited for no longer than a second
 AGAIN_S = 0.05                  # until events are sent again to a worker that did not read
-TRACES = frozenset(("trace_begin", "trace_end", "trace_news"))
+TRACES = frozenset(("trace_begin", "trace_end", "trace_list", "trace_news"))
 NOTICES_MAX = 256               # that wait for the control thread; further news are refused, and their events are lost
 
 
@@ -36,28 +37,34 @@ class Begin:
 class Elsewhere:
     """The other workers, for traces."""
 
-    def __init__(self, asking: "Asking", wake: "Callable[[], None]", others: "Callable[[], list[int]]") -> None:
-        """`others`: the places of the workers that can be asked now."""
-        self._asking, self._wake, self._others = asking, wake, others
+    def __init__(self, asking: "Asking", wake: "Callable[[], None]",
+                 ask_others: "Callable[..., dict[int, Any]]") -> None:
+        """`ask_others` asks those that can be asked now."""
+        self._asking, self._wake, self._ask_others = asking, wake, ask_others
         self.place = asking.place
         self.notices: deque[tuple[str, tuple[Any, ...]]] = deque()
+        self.rows: Callable[[], list[dict[str, Any]]] = list    # the traces whose readers are here
         self.refused: dict[int, int] = {}       # events of others that found no room here, by the number of the trace
 
     # ---- from other threads
 
-    def arrived(self, name: str, args: "tuple[Any, ...]") -> None:
-        """Keep a notice of another worker for the control thread. Raises OSError if a trace cannot begin."""
+    def arrived(self, name: str, args: "tuple[Any, ...]") -> "list[dict[str, Any]] | None":
+        """Answer the question for the list, or keep a notice of another worker for the control thread. Raises OSError
+        if a trace cannot begin."""
+        if name == "trace_list":
+            return self.rows()
         if name == "trace_news" and len(self.notices) >= NOTICES_MAX:
             self.refused[args[0]] = self.refused.get(args[0], 0) + len(args[2])
-            return
+            return None
         if name != "trace_begin":
             self._put(name, *args)
-            return
+            return None
         begin = Begin(*args)
         self._put(name, begin)
         begin.done.wait(BEGUN_WITHIN_S)
         if begin.error is not None:
             raise begin.error
+        return None
 
     def _put(self, name: str, *args: "Any") -> None:
         self.notices.append((name, args))
@@ -71,7 +78,11 @@ class Elsewhere:
 
     def begin(self, number: int, what: "dict[str, Any]") -> None:
         """Let the others begin a trace. Raises OSError if one of them cannot."""
-        self._asking.ask(self._others(), "trace_begin", self.place, number, what)
+        self._ask_others("trace_begin", self.place, number, what)
+
+    def lists(self) -> "dict[int, list[dict[str, Any]]]":
+        """Return the traces whose readers are at other workers, by place."""
+        return self._ask_others("trace_list")
 
     def begin_at(self, place: int, number: int, what: "dict[str, Any]") -> None:
         """Let a worker begin a trace that is there already elsewhere, when it can."""

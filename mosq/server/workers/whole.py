@@ -6,6 +6,7 @@ worker that is silent for AWAY_MS is not asked: no client waits for one that is 
 """
 
 from mosq.records import HotName, HotNames, PublishCommand, SessionSlice, SlowSlice, SubscriptionListing
+from mosq.server.workers.memory import Memory
 from mosq.server.workers.traces import TRACES, Elsewhere
 
 TYPE_CHECKING = False
@@ -30,9 +31,11 @@ class Whole:
                  own: "dict[str, Callable[[], Any]]") -> None:
         """`own`: what this process answers beside its engine: process (its age, processor time and memory), logins (its
         counts of logins), bridge_states. `wake` wakes the control thread."""
-        self._engine, self._asking, self._own = engine, asking, own
+        self._engine, self._asking = engine, asking
+        process, memory = own["process"], Memory()
+        self._own = {**own, "process": lambda: {**process(), "residentBytes": memory.bytes()}}
         self._unanswered: set[int] = set()      # places of the workers that did not answer the last question to them
-        self.elsewhere = Elsewhere(asking, wake, self._others)
+        self.elsewhere = Elsewhere(asking, wake, self._ask_others)
 
     def __getattr__(self, name: str) -> "Any":
         return getattr(self._engine, name)
@@ -74,10 +77,13 @@ class Whole:
         self._unanswered.update(place for place in places if place not in found)
         return found
 
+    def _ask_others(self, name: str, *args: "Any") -> "dict[int, Any]":
+        return self._ask(self._others(), name, *args)
+
     def _each(self, name: str, *args: "Any") -> "list[Any]":
         """Return the answers of all workers that answer, beginning with this one's."""
         own = self._own[name]() if name in self._own else getattr(self._engine, name)(*args)
-        return [own, *self._ask(self._others(), name, *args).values()]
+        return [own, *self._ask_others(name, *args).values()]
 
     def _one(self, place: int, name: str, *args: "Any") -> "Any":
         """Return the answer of one worker; None if there is none."""
@@ -93,7 +99,7 @@ class Whole:
 
     def whole(self) -> "WholeFigures":
         """Return the sums as of now."""
-        self._ask(self._others(), "write")
+        self._ask_others("write")
         return self._engine.whole()
 
     def stats(self) -> dict[str, int]:
@@ -107,7 +113,7 @@ class Whole:
 
     def process(self) -> "dict[str, Any]":
         """Return the age of the broker in seconds, the processor time of all processes that it has had, and the memory
-        of those that it has."""
+        of the workers that answer, in which a shared page counts once."""
         figures = self._engine.whole()
         return {"uptime": figures.uptime_ms // 1000, "cpuSeconds": figures.cpu_us / 1e6,
                 "residentBytes": sum(one["residentBytes"] for one in self._each("process"))}
@@ -120,7 +126,7 @@ class Whole:
     def streams(self) -> dict[str, dict[str, int]]:
         """Return the gauges of streams: each worker answers with the sums, and only the first one knows the parts that
         no worker writes."""
-        others = self._ask(self._others(), "streams").values()      # they write their figures first
+        others = self._ask_others("streams").values()      # they write their figures first
         found = self._engine.streams()
         for streams in others:
             found = {**streams, **found}
@@ -141,19 +147,19 @@ class Whole:
 
     def link_figures(self) -> list[dict[str, int]]:
         """Return the figures of all links, with the numbers of both workers."""
-        answers = {self._asking.place: self._engine.link_figures(), **self._ask(self._others(), "link_figures")}
+        answers = {self._asking.place: self._engine.link_figures(), **self._ask_others("link_figures")}
         return [{"from": place + 1, "to": link["place"] + 1, **link}
                 for place, links in sorted(answers.items()) for link in links]
 
     # ---- clients
 
     def kick(self, client_id: str) -> bool:
-        return self._engine.kick(client_id) or any(self._ask(self._others(), "kick", client_id).values())
+        return self._engine.kick(client_id) or any(self._ask_others("kick", client_id).values())
 
     def session(self, client_id: str, skip: int = 0) -> "SessionDetail | None":
         found = self._engine.session(client_id, skip)
         if found is None:
-            answers = self._ask(self._others(), "session", client_id, skip)
+            answers = self._ask_others("session", client_id, skip)
             found = next((one for one in answers.values() if one), None)
         return found
 
