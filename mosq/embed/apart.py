@@ -2,7 +2,7 @@
 end of a channel. It ends with the channel.
 
     program -> parent   adopt ID, with a socket of the program; call WORKER METHOD, with a socket for the answer
-    parent -> program   ready PORTS, or failed TEXT STATUS
+    parent -> program   ready PORTS, or failed TEXT WRONG_CONFIG
 """
 
 import _socket
@@ -13,6 +13,7 @@ import sys
 from mosq.config.embedded import embedded_config
 from mosq.config.errors import ConfigError
 from mosq.engine import worker_place
+from mosq.log.log import PASSED
 from mosq.server import process
 from mosq.server.control import EXIT_CONFIG, EXIT_OK, CannotStartError
 from mosq.server.signals import Signals, Stopped
@@ -39,8 +40,9 @@ class Owner:
         names = [several[0].getsockname() for several in sockets]
         self.channel.send({"is": "ready", "ports": [name[1] if isinstance(name, tuple) else 0 for name in names]})
 
-    def failed(self, text: str, status: int) -> None:
-        self.channel.send({"is": "failed", "text": text, "status": status})
+    def failed(self, text: str, wrong_config: bool) -> None:
+        """Report why the broker cannot start."""
+        self.channel.send({"is": "failed", "text": text, "wrong_config": wrong_config})
 
     def serve(self, slots: "list[Slot]", key: bytes) -> bool:
         """Pass on what the program asks for. Return False if the program wants the end, or is gone."""
@@ -69,14 +71,14 @@ def _run(owner: Owner, source: "str | None", options: "dict[str, str]", verbose:
     def load() -> "Config":
         config = embedded_config(source, options)
         config.pid_file, config.user = None, "root"     # it stays the user of the program
-        config.log_dest, config.log_format = ("stderr",), "json"
+        config.log_dest, config.log_format = ("stderr",), PASSED
         return config
 
     with Signals() as taken:
         try:
             config = load()
         except ConfigError as error:
-            owner.failed(str(error), EXIT_CONFIG)
+            owner.failed(str(error), wrong_config=True)
             return EXIT_CONFIG
         parent = Parent(config, taken, quiet, verbose, load, owner)
         try:
@@ -88,7 +90,7 @@ def _run(owner: Owner, source: "str | None", options: "dict[str, str]", verbose:
         except Stopped:
             return EXIT_OK
         except CannotStartError as error:
-            owner.failed(error.text or "a worker cannot start; the log has the reason", error.status)
+            owner.failed(error.text, error.wrong_config)
             return error.status
         finally:
             parent.close()

@@ -205,7 +205,8 @@ class Broker:
         """Return a connection that is not open yet, for `mosq.embed.aio`."""
         if not 1 <= receive_maximum <= 65535:
             raise ValueError(f"receive_maximum is {receive_maximum}; it must be 1 to 65535")
-        return Connection(self._started().adopt, receive_maximum)
+        running = self._started()
+        return Connection(running.adopt, receive_maximum, running.has_other_workers)
 
     def _started(self) -> "Running | RunningWorkers":
         if self._running is None:

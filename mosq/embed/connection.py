@@ -28,12 +28,15 @@ RECEIVE_MAXIMUM = 100           # the broker's max_inflight_messages may be lowe
 class Connection:
     """A client of the broker inside its own process. Runs one conversation at a time."""
 
-    def __init__(self, adopt: "Callable[[int, str], None]", receive_maximum: int = RECEIVE_MAXIMUM) -> None:
-        """`adopt` passes a descriptor and the client id to the broker, which owns the descriptor then. Raises
-        BrokerStopped if the broker is not running."""
+    def __init__(self, adopt: "Callable[[int, str], None]", receive_maximum: int = RECEIVE_MAXIMUM,
+                 has_other_workers: "Callable[[], bool]" = bool) -> None:
+        """`adopt` passes a descriptor and the client id to the broker, which owns the descriptor then.
+        `has_other_workers`: whether the broker goes on if the process of this connection ends. Raises BrokerStopped if
+        the broker is not running."""
         # random, so that no client outside can take the session over
         self.client_id = f"in-process-{os.urandom(12).hex()}"
         self.protocol = Protocol(self.client_id, receive_maximum)
+        self._has_other_workers = has_other_workers
         self.socket, theirs = socket.socketpair()
         self.socket.setblocking(False)
         theirs.setblocking(False)
@@ -84,7 +87,7 @@ class Connection:
             except BlockingIOError:
                 return False
             except OSError:
-                raise BrokerStopped("the broker has closed the connection") from None
+                raise self._end() from None
             del out[:sent]
         return True
 
@@ -99,9 +102,16 @@ class Connection:
         if received:
             self.protocol.feed(received)
             return True
-        if self.protocol.ended is not None and self.protocol.ended != SERVER_SHUTTING_DOWN and not self.closed:
-            raise Disconnected("the broker ended the connection", self.protocol.ended)
-        raise BrokerStopped("the broker has closed the connection")
+        raise self._end()
+
+    def _end(self) -> BrokerError:
+        """Return the error for the end of the connection: whether the broker runs on."""
+        ended = self.protocol.ended             # None without DISCONNECT
+        if not self.closed and ended is None and self._has_other_workers():
+            return Disconnected("the worker of this connection has ended", UNSPECIFIED)
+        if not self.closed and ended is not None and ended != SERVER_SHUTTING_DOWN:
+            return Disconnected("the broker ended the connection", ended)
+        return BrokerStopped("the broker has closed the connection")
 
     def _send(self) -> "Steps[None]":
         while not self._flush():
@@ -157,7 +167,7 @@ class Connection:
             message = self.protocol.take()
             try:
                 self._flush()               # the rest is sent with the next message
-            except BrokerStopped:
+            except (BrokerStopped, Disconnected):
                 pass                        # messages received before the end can still be taken
             if message is not None:
                 return message

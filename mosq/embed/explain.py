@@ -70,6 +70,7 @@ class TcpConnection(Connection):
         """Connect. Raises OSError."""
         self.client_id = f"mosq-index-{os.urandom(6).hex()}"
         self.protocol = Protocol(self.client_id, 1, username, password)
+        self._has_other_workers = bool
         self.closed = False
         self.socket = socket.create_connection((host, port), TIMEOUT_S)
         self.socket.setblocking(False)

@@ -103,6 +103,10 @@ class Running:
         """Hand a socket over to the loop, which trusts it. Raises BrokerStopped, and RuntimeError if the loop ends."""
         self.running_engine().adopt(fd)
 
+    def has_other_workers(self) -> bool:
+        """Return whether the broker goes on if a process of it ends."""
+        return False
+
     def call(self, method: str, *arguments: str) -> "Any":
         """Call a method of the engine. Raises BrokerStopped, and RuntimeError if the loop ends."""
         return getattr(self.running_engine(), method)(*arguments)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 COMMAND = "from mosq.embed.apart import main; main(%d)"
 START_S, STOP_S, ANSWER_S = 60.0, 10.0, 10.0
-EXIT_CONFIG = 3
 
 
 class RunningWorkers:
@@ -73,7 +72,7 @@ class RunningWorkers:
             ports: list[int] = answer["ports"]
             return ports
         text = str(answer["text"]).removeprefix("Error: ")
-        raise ConfigError(text) if answer.get("status") == EXIT_CONFIG else OSError(text)
+        raise ConfigError(text) if answer.get("wrong_config") else OSError(text)
 
     def stop(self) -> None:
         """Stop; returns when no process and no thread runs any more. Any thread may call this, any number of times."""
@@ -96,6 +95,10 @@ class RunningWorkers:
         """Hand a socket over to the worker of a client id, which trusts it. Raises RuntimeError if it is gone."""
         self._send({"do": "adopt", "id": client_id}, fd)
         os.close(fd)                    # the worker has another descriptor of it
+
+    def has_other_workers(self) -> bool:
+        """Return whether the broker goes on if a process of it ends."""
+        return self._channel is not None and self._process.poll() is None
 
     def call(self, method: str, *arguments: str) -> "Any":
         """Call a method of the engine of each worker: the lists are joined, numbers are added. Raises BrokerStopped."""

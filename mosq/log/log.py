@@ -39,6 +39,7 @@ _CONTROL = dict.fromkeys((*range(9), *range(10, 32), 127, *range(128, 160), 0x20
 
 
 STDOUT_FD, STDERR_FD = 1, 2
+PASSED = "passed"               # a form of lines: JSON for a program that logs the texts, which are those of form text
 FLUSH_WITHIN_S = 0.3
 
 # type bit -> severity of syslog, topic below $SYS/broker/log ("": never published)
@@ -54,7 +55,7 @@ class Log:
                  timestamp_format: str | None = None, facility: int = -1, form: str = "text",
                  hold: bool = False, worker: int = 0, threads: bool = True) -> None:
         """`dests`: of none, stdout, stderr, syslog, topic, `file PATH`; empty means stderr. `mask`: the enabled type
-        bits. `form`: text or json. `open` opens the files. With `hold`, lines wait for `release`.
+        bits. `form`: text, json or PASSED. `open` opens the files. With `hold`, lines wait for `release`.
         `worker`: the number of the worker whose log this is; 0: none. Without `threads`, no thread is started: lines
         that a destination does not take at once are lost."""
         self.mask, self.worker, self._threads = mask, worker, threads
@@ -71,7 +72,7 @@ class Log:
         self.timestamp, self.timestamp_format, self.form = timestamp, timestamp_format, form
         self._second, self._prefix = -1, ""
         self._json: Callable[[LogLine], str] | None = None
-        if form == "json":
+        if form != "text":
             from mosq.log.json_lines import json_line
 
             self._json = lambda record: json_line(record, self.worker)
@@ -139,7 +140,7 @@ class Log:
 
     def prepare(self, config: "Config") -> dict[str, int]:
         """Open the files of a new configuration, for `change`. Raises OSError, ImportError."""
-        if config.log_format == "json":
+        if config.log_format != "text":
             import mosq.log.json_lines  # noqa: F401 - a failing import must fail here
         return _open_all(_once(config.log_dest))
 
@@ -161,7 +162,7 @@ class Log:
     def report(self, type_bit: int, text: str) -> None:
         """Log one line of the control plane, now."""
         now = time.time()
-        if self.worker and self._json is None:
+        if self.worker and self.form != "json":
             text = f"Worker {self.worker}: {text}"
         if self._held is not None:
             self._held.append((now, type_bit, text))

@@ -78,11 +78,14 @@ FEATURES = (("Bridge", True), ("Persistence", True), ("TLS", True), ("TLS-PSK", 
 
 
 class CannotStartError(Exception):
-    """The broker cannot start: the text to print and the exit status."""
+    """The broker cannot start: the text to print and the exit status. `wrong_config`: because of its configuration.
+    `reported`: a worker has logged and printed the text."""
 
-    def __init__(self, text: str, status: int = EXIT_CANNOT_START) -> None:
+    def __init__(self, text: str, status: int = EXIT_CANNOT_START, wrong_config: bool = False,
+                 reported: bool = False) -> None:
         super().__init__(text)
-        self.text, self.status = text, status
+        self.text, self.status, self.reported = text, status, reported
+        self.wrong_config = wrong_config or status == EXIT_CONFIG
 
 
 def serve(                              # parameters: the command line, and what a test or a parent replaces
@@ -107,9 +110,9 @@ def serve(                              # parameters: the command line, and what
         except CannotStartError as error:
             if control.arrival is not None:
                 control.arrival.refuse(error.text)
-            control.log.flush()
-            # The log may be switched off, so the reason is printed too.
-            os.write(2, f"{error.text}\n".encode("utf-8", "backslashreplace"))
+            report_failure(control.log, error.text)
+            if worker is not None:
+                worker.failed(error)
             return error.status
         finally:
             control.remove_pid_file()
@@ -119,6 +122,15 @@ def serve(                              # parameters: the command line, and what
         if before is not None:
             signals.unblock(before)
         control.log.flush()
+
+
+def report_failure(log: "Log", text: str) -> None:
+    """Log why the broker cannot start, and print it on stderr too: the log may be switched off or not be open."""
+    if "stderr" not in log.dests:
+        for line in text.splitlines():
+            log.report(ERROR, line)
+    log.flush()
+    os.write(STDERR_FD, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
 class Control:
@@ -193,7 +205,7 @@ class Control:
             if self.access is not None:
                 self.access.open(self.answer)
         except ConfigError as error:
-            raise CannotStartError(str(error), getattr(error, "exit_status", EXIT_CONFIG)) from None
+            raise CannotStartError(str(error), getattr(error, "exit_status", EXIT_CONFIG), wrong_config=True) from None
         except ValueError as error:
             raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
         except ImportError as error:

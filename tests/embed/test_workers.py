@@ -110,10 +110,47 @@ def test_log_lines_come_to_the_logger(caplog: pytest.LogCaptureFixture):
     assert "2 workers serve the clients." in caplog.messages
 
 
+def test_lines_of_a_worker_about_itself_name_it(caplog: pytest.LogCaptureFixture, tmp_path: Path):
+    acl = tmp_path / "acl"
+    acl.write_text("pattern read a\n")
+    with caplog.at_level(logging.INFO, logger="mosq"), mosq.Broker(workers=2, acl_file=str(acl)) as broker:
+        Outside(broker.port, "outside").socket.close()
+        until = time.monotonic() + 20
+        while not any(" as outside " in line for line in caplog.messages):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    about = [line.partition("Warning: ACL pattern")[0] for line in caplog.messages if "Warning: ACL pattern" in line]
+    assert sorted(about) == ["Worker 1: ", "Worker 2: "]
+    assert not any(line.startswith("Worker") and " as outside " in line for line in caplog.messages)
+
+
+def workers() -> list[int]:
+    return [int(worker) for pid in children() for worker in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_subscription_at_a_worker_that_is_killed_is_disconnected():
+    with mosq.Broker(workers=2) as broker:
+        subscriptions = [broker.subscribe("a") for _ in range(8)]      # random client ids
+        os.kill(workers()[0], 9)
+        ended = []
+        for subscription in subscriptions:
+            try:
+                subscription.get(0.5)
+            except mosq.Disconnected:
+                with pytest.raises(mosq.Disconnected, match="worker of this connection has ended"):
+                    next(subscription)
+                ended.append(subscription)
+            except TimeoutError:
+                pass
+        assert ended and ended != subscriptions
+    for subscription in subscriptions:
+        if subscription not in ended:
+            assert not list(subscription)           # the stop of the broker is an end without an error
+
+
 def test_a_worker_that_is_killed_comes_back():
     with mosq.Broker(workers=2) as broker:
-        workers = [int(worker) for pid in children() for worker in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        os.kill(workers[0], 9)
+        os.kill(workers()[0], 9)
         until = time.monotonic() + 20
         while True:
             try:

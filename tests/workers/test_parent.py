@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -95,6 +96,7 @@ def test_a_killed_worker_comes_back_with_its_sessions(number: int) -> None:
         assert broker.holder(back) == number
         assert broker.pids()[number] != gone
         broker.wait_log(f"Error: Worker {number} (process {gone}) was ended by signal 9. It is started again in 0.1 seconds.")
+        broker.wait_log(f"Worker {number} (process {broker.pids()[number]}) serves clients again.")
         pinged(witness)
         publisher.expect_closed()
         for client in (publisher, witness, back):
@@ -262,6 +264,23 @@ def test_an_error_that_a_worker_finds_ends_the_start_once() -> None:
     done = started("cluster_local 4\nuser root\nacl_file {dir}/acl\n", files={"acl": "nonsense\n"})
     assert done.returncode == 3
     assert done.stderr.count("nonsense") == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_log_has_the_error_of_a_start(workers: int, tmp_path: Path) -> None:
+    """The log of the parent has what it finds itself, and the log of the worker what only a worker finds."""
+    log = tmp_path / "log"
+    config = f"listener {{port}} 127.0.0.1\nuser root\ncluster_local {workers}\nlog_dest file {log}\n"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = started(config.replace("{port}", str(taken.getsockname()[1])))
+    assert (done.returncode, done.stderr.count("Address already in use")) == (1, 1)
+    assert log.read_text().count(": Error: Address already in use") == 1
+    done = started(f"{config}acl_file {{dir}}/acl\n", files={"acl": "nonsense\n"})
+    prefix = "Worker 1: " if workers > 1 else ""
+    assert (done.returncode, done.stderr.count("nonsense")) == (3, 1)
+    logged = [line.partition(": ")[2] for line in log.read_text().splitlines()]
+    for line in done.stderr.splitlines():
+        assert f"{prefix}{line}" in logged
 
 
 def test_a_port_in_use_ends_the_start_with_status_1() -> None:

@@ -41,6 +41,7 @@ from mosq.server.control import (
     EXIT_OK,
     UPGRADE_VARIABLE,
     CannotStartError,
+    report_failure,
     report_start,
     report_user,
     serve,
@@ -92,8 +93,8 @@ def serve_workers(config: "Config", *, taken: "Signals", quiet: bool = False, ve
     except signals.Stopped:
         return EXIT_OK
     except CannotStartError as error:
-        parent.log.flush()
-        os.write(2, f"{error.text}\n".encode("utf-8", "backslashreplace") if error.text else b"")
+        if not error.reported:
+            report_failure(parent.log, error.text)
         return error.status
     finally:
         parent.close()
@@ -318,7 +319,9 @@ class Parent:
             failed = next((slot for slot in self.slots if slot.status is not None), None)
             if failed is not None:
                 self._stop()
-                raise CannotStartError("", max(failed.status or 0, EXIT_CANNOT_START))
+                why = failed.failure or {"text": f"Error: {failed.name} cannot start", "wrong_config": False}
+                raise CannotStartError(why["text"], max(failed.status or 0, EXIT_CANNOT_START), why["wrong_config"],
+                                       reported=failed.failure is not None)
         return True
 
     def _turn(self, starting: bool = False) -> bool:
@@ -358,6 +361,10 @@ class Parent:
             if message["is"] == "ready":
                 self._link(slot)
                 slot.ready = True
+                if slot.status is not None:
+                    self.log.report(INFORMATION, f"{slot.name} (process {slot.pid}) serves clients again.")
+            elif message["is"] == "failed":
+                slot.failure = message
             elif message["is"] == "checked" and self._round is not None:
                 self._round.answered(slot, message)
             elif message["is"] == "reload":

@@ -6,7 +6,7 @@ import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mosq.server.workers.channel import Channel
+    from mosq.server.workers.channel import Channel, Message
 
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 30.0      # from the end of a worker to its next start
 STEADY_S = 60.0                 # a worker that has lived for so long starts again after the first pause
@@ -21,6 +21,7 @@ class Slot:
         self.status: int | None = None  # of the last process that has ended; below 0: the signal
         self.channel: Channel | None = None
         self.ready = False              # whether it serves clients
+        self.failure: Message | None = None     # why the last process could not start
         self.seen_s = 0.0               # time of its last sign of life
         self.due_s: float | None = None     # when the next process starts; None: there is one, or none shall start
         self._started_s = 0.0
@@ -33,7 +34,7 @@ class Slot:
 
     def began(self, pid: int, channel: "Channel", now_s: float) -> None:
         """Note a new process."""
-        self.pid, self.channel, self.ready, self.due_s = pid, channel, False, None
+        self.pid, self.channel, self.ready, self.due_s, self.failure = pid, channel, False, None, None
         self._started_s = self.seen_s = now_s
 
     def reap(self) -> str | None:
@@ -50,9 +51,18 @@ class Slot:
         how = f"was ended by signal {-self.status}" if self.status < 0 else f"ended with status {self.status}"
         text = f"{self.name} (process {self.pid}) {how}"
         if self.channel is not None:
+            self._read_last(self.channel)
             self.channel.close()
         self.pid, self.channel, self.ready = 0, None, False
         return text
+
+    def _read_last(self, channel: "Channel") -> None:
+        """Take what an ended process has sent before it ended."""
+        for message, fds in channel.receive():
+            if message["is"] == "failed":
+                self.failure = message
+            for fd in fds:
+                os.close(fd)
 
     def wait_s(self, now_s: float) -> float:
         """Return the pause before the next process starts, and let it begin now. The pause grows."""

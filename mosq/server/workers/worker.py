@@ -8,6 +8,7 @@ A reload has two steps. At `check` the worker reads and prepares everything that
 import os
 
 from mosq.server.workers.asking import Asking
+from mosq.server.workers.channel import ERROR_CHARACTERS_MAX
 from mosq.server.workers.program import serve_program
 from mosq.server.workers.reading import ChangedError, content_of, state_of
 from mosq.server.workers.together import Together
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from mosq.config.model import Config
     from mosq.engine import Engine
-    from mosq.server.control import Control
+    from mosq.server.control import CannotStartError, Control
     from mosq.server.http.listeners import Bound
     from mosq.server.reload import Prepared
     from mosq.server.workers.channel import Channel, Message
@@ -81,6 +82,11 @@ class Worker:
         """Report that clients are served."""
         self.channel.send({"is": "ready"})
 
+    def failed(self, error: "CannotStartError") -> None:
+        """Report why this worker cannot start."""
+        self.channel.send({"is": "failed", "text": error.text[:ERROR_CHARACTERS_MAX],
+                           "wrong_config": error.wrong_config})
+
     def alive(self) -> None:
         """Report that the loop works. Called by the thread of the watchdog: the main thread may wait for a file."""
         self.channel.send({"is": "alive"})
@@ -127,7 +133,6 @@ class Worker:
     def _check(self, control: "Control", message: "Message") -> None:
         from mosq.server.reload import Prepared, RefusedError
         from mosq.server.signals import Stopped
-        from mosq.server.workers.channel import ERROR_CHARACTERS_MAX
 
         self._drop()
         assert control.load is not None
