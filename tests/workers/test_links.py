@@ -145,6 +145,23 @@ def received(client: Wire, n: int) -> list[tuple[bytes, int]]:
     return found
 
 
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_repeated_pubrel_is_answered_too(broker: Workers, copies: int) -> None:
+    """The first PUBREL waits for the other worker when the second one comes; neither blocks what comes behind."""
+    sender, receiver = pair(broker, 1, 2)
+    subscribe(receiver, "twice", qos=2)
+    sender.send(*[Publish("twice", b"x", 2, 9, dup=i > 0) for i in range(copies)], Pubrel(9), Pubrel(9), Publish("other", b"", 1, 10))
+    assert [sender.read_packet() for _ in range(copies + 2)] == [Pubrec(9)] * copies + [Pubcomp(9)] * 2
+    assert isinstance(sender.read_packet(), Puback)
+    got = receiver.read_packet()
+    assert isinstance(got, Publish) and got.payload == b"x"
+    receiver.send(Pubrec(got.mid), Pingreq())
+    receiver.expect_packet(Pubrel(got.mid))
+    receiver.expect_packet(Pingresp())          # and not the message again
+    for client in (sender, receiver):
+        client.close()
+
+
 def test_explain_shows_the_workers_with_subscribers(broker: Workers) -> None:
     sender, receiver = pair(broker, 1, 2)
     third = broker.connect(broker.id_on(3))

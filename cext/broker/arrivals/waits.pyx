@@ -17,7 +17,7 @@ from cext.broker.core.link_state cimport (
 )
 from cext.broker.core.pending_packet cimport pending_packet_resume
 from cext.broker.core.settings cimport DURABILITY_GROUP, DURABILITY_STRICT
-from cext.broker.persist.pending_acks cimport pending_ack_due, pending_ack_linked
+from cext.broker.persist.pending_acks cimport ack_now, pending_ack_due, pending_ack_linked
 from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end, persist_waiting_will_end
 from cext.broker.routing.session_release cimport session_release
 from cext.codec.frame cimport T_PUBACK, T_PUBCOMP
@@ -150,7 +150,9 @@ cdef bint routed_again(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     cdef LinkWait* k = routed_find(b, c.session, pid)
     if k == NULL:
         return 0
-    if pending_ack_linked(b, c, T_PUBCOMP, pid, 0, &k.position):
+    if k.client_index == c.slab.index and k.client_generation == c.slab.generation:
+        ack_now(b, c, T_PUBCOMP, pid, 0)         # behind the one that waits on this connection
+    elif pending_ack_linked(b, c, T_PUBCOMP, pid, 0, &k.position):
         k.client_index = c.slab.index
         k.client_generation = c.slab.generation
     return 1
