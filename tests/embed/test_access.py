@@ -77,6 +77,7 @@ def test_a_password_file(users, connect):
             assert messages.get(5).payload == b"x"
 
 
+@pytest.mark.one_process("counts plugins in the program; those of workers are in their processes")
 def test_a_plugin_is_closed_and_leaves_no_thread(connect):
     closed, threads = Door.closed, threading.active_count()
     with mosq.Broker(**PLUGIN) as broker, broker.subscribe("#") as messages:
@@ -120,6 +121,7 @@ def test_mistakes(options, says):
     assert threading.active_count() == threads
 
 
+@pytest.mark.one_process("counts plugins in the program; those of workers are in their processes")
 def test_a_port_in_use_leaves_no_plugin_behind():
     closed = Door.closed
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -129,6 +131,7 @@ def test_a_port_in_use_leaves_no_plugin_behind():
     assert Door.closed == closed + 1
 
 
+@pytest.mark.one_process("counts plugins in the program; those of workers are in their processes")
 def test_a_broker_that_is_forgotten_ends(connect):
     closed = Door.closed
     broker = mosq.Broker(**PLUGIN).start()

@@ -299,6 +299,7 @@ def test_many_threads_publish(mosq_broker):
         assert [int(m.payload) for m in seen if m.topic == f"t/{i}"] == list(range(50))
 
 
+@pytest.mark.one_process("looks at objects in the program, which has none of the workers")
 def test_a_forgotten_broker_stops():
     broker = mosq.Broker().start()
     running = broker._running
@@ -377,6 +378,7 @@ def test_an_embedded_broker_stores_retained_messages(tmp_path):
         assert next(messages).payload == b"x"
 
 
+@pytest.mark.one_process("looks at objects in the program, which has none of the workers")
 def test_an_exception_in_the_control_thread_does_not_end_it(monkeypatch, caplog):
     """Test here a filter of the program's logging, and a function that answers control topics."""
     hit = threading.Event()

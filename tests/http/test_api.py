@@ -250,6 +250,7 @@ def test_requests_without_a_user_need_allow_anonymous():
             time.sleep(0.01)
 
 
+@pytest.mark.one_process("a reload moves a listener, which needs a restart with workers")
 def test_tls_and_reload(tmp_path):
     for name in ("one", "two"):
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
@@ -304,6 +305,7 @@ def test_tls_and_reload(tmp_path):
         assert running.broker.stop() == 0
 
 
+@pytest.mark.one_process("their parent listens before a worker finds the error, so the start looks like a success: tests/workers/test_parent.py")
 def test_a_port_in_use_and_a_bad_certificate():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         site = Site(CONFIG.replace("{web}", str(taken.getsockname()[1])))

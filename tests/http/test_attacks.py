@@ -20,7 +20,7 @@ import uvloop
 
 from mosq.auth.hashes import PBKDF2, new_hash
 from mosq.server.http.connections import CONNECTIONS_MAX, REQUEST_WITHIN_S, Connection
-from tests.harness.broker import Broker, free_port
+from tests.harness.broker import Broker, free_port, has_workers
 from tests.http.test_api import ACCESS, ACL, CONFIG, Site, raw
 
 ANSWER_S = REQUEST_WITHIN_S / 2         # a place that frees itself does so later
@@ -42,13 +42,27 @@ def hashed(user, password, iterations):
     return f"{user}:{new_hash(PBKDF2, password.encode(), iterations)}\n"
 
 
+def web_process(broker):
+    """Return the process that serves the HTTP API: with workers, the first child of their parent."""
+    pid = broker.process.pid
+    if not has_workers():
+        return pid
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return next(int(child) for child in file.read().split() if comm(child) == "mosq: worker 1")
+
+
+def comm(pid):
+    with open(f"/proc/{pid}/comm") as file:
+        return file.read().strip()
+
+
 def rss_kib(site):
-    with open(f"/proc/{site.broker.process.pid}/status") as file:
+    with open(f"/proc/{web_process(site.broker)}/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
 
 
 def descriptors(site):
-    return len(os.listdir(f"/proc/{site.broker.process.pid}/fd"))
+    return len(os.listdir(f"/proc/{web_process(site.broker)}/fd"))
 
 
 def wait_until(condition, within_s=30.0):
@@ -384,7 +398,7 @@ def healthy_beside_reload(site):
 def test_a_process_without_descriptors_answers_again_when_it_has_some():
     with Site(CONFIG + "user root\n") as site:       # only its own user may change the limits of a process
         assert_healthy(site)
-        pid = site.broker.process.pid
+        pid = web_process(site.broker)
         before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(map(int, os.listdir(f"/proc/{pid}/fd"))) + 4, before[1]))
         try:

@@ -218,6 +218,7 @@ def test_the_configuration_names_its_lines_and_hides_secrets(scene: Scene) -> No
     assert set(SECRETS) == {"remote_password", "local_password", "bridge_psk", "tls_engine_kpass_sha1"}
 
 
+@pytest.mark.one_process("with workers, the dashboard's log has the lines of worker 1 only")
 def test_the_system_view_and_the_log_show_what_there_is(scene: Scene) -> None:
     found = scene.get("system")[1]
     assert {one["protocol"] for one in found["listeners"]} == {"mqtt", "http_api"}

@@ -227,6 +227,7 @@ def test_a_page_of_another_site_changes_nothing(browser: Browser, scene: Scene) 
     one.context.close()
 
 
+@pytest.mark.one_process("with workers, the dashboard's log has the lines of worker 1 only")
 def test_the_page_connects_again_after_a_reload(opened: Opened, scene: Scene) -> None:
     opened.expected = "ERR_"    # requests during the reload
     page = opened.page("config")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import pytest
+
 from mosq.journal.kinds import NAMES
 from mosq.journal.stream import Record, Stream
 from tests.durable.test_restart import Kept, publish, subscribe
@@ -31,6 +33,11 @@ def brief(found: list[Record]) -> list[tuple[str, str, int]]:
     return [(NAMES[r.kind], r.client_id, r.reason) for r in found]
 
 
+def after_starts(found: list[Record]) -> list[Record]:
+    """Return the events without those of starts: each worker writes one."""
+    return [r for r in found if NAMES[r.kind] != "start"]
+
+
 def leave(wire: object, rc: int = 0) -> None:
     wire.send(Disconnect(rc))           # type: ignore[attr-defined]
     wire.expect_closed()                # type: ignore[attr-defined]
@@ -48,8 +55,8 @@ def test_events_of_connects_and_disconnects() -> None:
         assert bridge.read_packet() == Connack()
         bridge.send(Connect("again"))
         bridge.expect_closed()
-        found = events(broker)
-        assert brief(found)[1:] == [
+        found = after_starts(events(broker))
+        assert brief(found) == [
             ("connect", "one", 0), ("disconnect", "one", 0),
             ("connect", "two", 0), ("disconnect", "two", 4), ("account", "two", 0),
             ("connect", "two", 0), ("disconnect", "two", 0x40), ("account", "two", 0),
@@ -61,7 +68,7 @@ def test_events_of_connects_and_disconnects() -> None:
         assert first == {"version": 5, "clean": False, "keepalive_s": 60, "expiry_s": 3600, "present": False, "role": "client", **here}
         assert second == first | {"present": True}
         assert bridged == one | {"keepalive_s": 30, "role": "bridge"}
-        assert [r.username for r in found[1:3]] == ["ann", "ann"] and found[3].username is None
+        assert [r.username for r in found[:2]] == ["ann", "ann"] and found[2].username is None
         assert all(r.topic == "" and r.qos == 0 and r.time_us <= r.commit_us for r in found)
         assert all(r.payload == b"" for r in found if NAMES[r.kind] == "disconnect")
 
@@ -81,7 +88,7 @@ def test_events_of_refused_connects() -> None:
         wire = broker.wire(4)
         wire.send(Connect("silent", will=Will("a/#")))
         wire.expect_closed()
-        found = events(broker)[1:]
+        found = after_starts(events(broker))
         assert brief(found) == [("connect", "", 0x80), ("connect", "", 0x90), ("connect", "idle", 0x80), ("connect", "method", 0x8C),
                                 ("connect", "", 0x90)]
         assert fields_of(found[1]) == {"version": 5, "address": "127.0.0.1", "listener": broker.port}
@@ -97,13 +104,13 @@ def test_a_take_over_and_the_end_of_a_session() -> None:
         new.expect_closed()
         stays = broker.client("stays", clean=True)
         until(lambda: "Expiring client same" in broker.log())
-        found = events(broker)
-        assert brief(found)[1:] == [
+        found = after_starts(events(broker))
+        assert brief(found) == [
             ("connect", "same", 0), ("take_over", "same", 0x8E), ("disconnect", "same", 0x8E), ("account", "same", 0), ("connect", "same", 0),
             ("disconnect", "same", 0), ("account", "same", 0), ("connect", "stays", 0), ("expiry", "same", 0), ("account", "same", 0),
             ("disconnect", "stays", 0x8B), ("account", "stays", 0),
         ]
-        assert [r.username for r in found[2:4]] == ["ann", "ann"]
+        assert [r.username for r in found[1:3]] == ["ann", "ann"]
         assert [fields_of(r)["ended"] for r in found if NAMES[r.kind] == "account"] == [False, False, True, False]
         stays.close()
 
@@ -131,6 +138,7 @@ def test_a_mount_point_is_part_of_a_filter() -> None:
         assert [r.topic for r in events(broker, "subscribe", "unsubscribe")] == ["m/a", "$share/g/m/b"] * 2
 
 
+@pytest.mark.one_process("an event of a start concerns one worker, and the sums of several are not in it")
 def test_a_start_writes_events_of_the_current_state() -> None:
     """Test the events after a start: they contain the current state, so a reader need not know what happened before a kill."""
     with Kept(keeping(EVENTS)) as broker:
@@ -190,6 +198,7 @@ def test_the_oldest_is_dropped_and_a_last_value_replaced() -> None:
             assert (last["published"], last["dropped"], last["queued"]) == (2 + len(topics), len(topics), 2)
 
 
+@pytest.mark.one_process("an event of a start concerns one worker, and the sums of several are not in it")
 def test_subscriptions_beyond_the_limit_of_a_start_are_counted() -> None:
     with Kept(keeping(EVENTS)) as broker:
         sub = broker.client("sub")
@@ -218,7 +227,7 @@ def test_events_without_room_are_counted() -> None:
             rounds += 30
         faults.heal()
         stream = folder(broker, "events")
-        until(lambda: b'{"lost":' in b"".join(p.read_bytes()[-200_000:] for p in stream.glob("*.seg")))
+        until(lambda: b'{"lost":' in b"".join(p.read_bytes()[-200_000:] for p in stream.rglob("*.seg")))
         leave(one)
         found = events(broker)
         lost = sum(fields_of(r)["lost"] for r in found if NAMES[r.kind] == "gap")    # type: ignore[misc]
@@ -257,6 +266,6 @@ def test_retention_of_events_follows_their_option() -> None:
         stream = Stream(folder(broker, "events"))
         for n in range(3):
             subscribe(wire, *((f"{n}/{i}/{'x' * 1000}", 0) for i in range(50)))
-            until(lambda behind=n * 50: stream.marks()[0].seq > behind)
-        until(lambda: stream.marks()[0].first_seq > 40)
-        assert all(r.seq > 40 for r in events(broker))
+            until(lambda behind=n * 50: any(mark.seq > behind for mark in stream.marks()))
+        until(lambda: any(mark.first_seq > 40 for mark in stream.marks()))
+        assert all(r.seq > 40 for r in events(broker) if r.client_id == "wire")

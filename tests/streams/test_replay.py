@@ -13,6 +13,7 @@ import pytest
 from mosq.journal.stream import Stream
 from tests.durable.test_restart import FOR_LONG, Kept, nothing_more, publish, subscribe
 from tests.harness import packets
+from tests.harness.broker import has_workers
 from tests.harness.effort import SANITIZED
 from tests.harness.faults import Faults, until
 from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
@@ -70,6 +71,7 @@ def place(packet: Publish) -> dict[str, str]:
     return dict(value for key, value in packet.props if key == P.USER)      # type: ignore[misc]
 
 
+@pytest.mark.one_process("reads one part; the parts of several workers have no common order and no common numbers: tests/workers/test_stream_subscriptions.py")
 @pytest.mark.parametrize(("qos", "level"), [(0, 5), (1, 5), (1, 4)])
 def test_replay_continues_with_new_messages_without_a_gap(qos: int, level: int) -> None:
     with Kept(keeping("stream all t/#", "turn_budget 1000")) as broker:
@@ -91,6 +93,7 @@ def test_replay_continues_with_new_messages_without_a_gap(qos: int, level: int) 
             assert [place(packet) for packet in found] == [{"mosq-stream": "all", "mosq-seq": str(seq)} for seq in range(910)]
 
 
+@pytest.mark.one_process("reads one part; the parts of several workers have no common order and no common numbers: tests/workers/test_stream_subscriptions.py")
 def test_replay_from_a_number_or_time_with_a_filter() -> None:
     with Kept(keeping("stream all t/#")) as broker:
         fill(broker, 0, 50)
@@ -121,7 +124,8 @@ def test_replayed_messages_are_unchanged() -> None:
         subscribe(pub, (f"{STREAM}/first/#", 2 | 8))
         (packet,) = got(pub, 1)
         assert (packet.topic, packet.payload, packet.qos, packet.retain) == ("a", b"x", 1, True)
-        assert packet.props == ((P.CONTENT_TYPE, "text"), (P.USER, ("k", "v")), (P.USER, ("mosq-stream", "all")), (P.USER, ("mosq-seq", "0")))
+        assert packet.props[:4] == ((P.CONTENT_TYPE, "text"), (P.USER, ("k", "v")), (P.USER, ("mosq-stream", "all")), (P.USER, ("mosq-seq", "0")))
+        assert [name for _, (name, _) in packet.props[4:]] == ["mosq-shard"] * has_workers()    # type: ignore[misc]
         no_local = broker.client("other", clean=True)
         subscribe(no_local, (f"{STREAM}/first/#", 1 | 4))
         assert got(no_local, 1)[0].payload == b"x"
@@ -130,6 +134,7 @@ def test_replayed_messages_are_unchanged() -> None:
         assert got(no_local, 1)[0].payload == b"theirs"
 
 
+@pytest.mark.one_process("a position has one number for each shard, and the shards of each worker have their own numbers")
 def test_shards_are_each_in_order() -> None:
     with Kept(keeping("stream all t/# shards 4")) as broker:
         fill(broker, 0, 200)
@@ -237,6 +242,7 @@ def test_a_record_that_was_sent_is_unchanged_after_a_kill() -> None:
         assert sent.items() <= found.items() and len(sent) > 60
 
 
+@pytest.mark.one_process("reads one part; the parts of several workers have no common order and no common numbers: tests/workers/test_stream_subscriptions.py")
 def test_retention_overtakes_a_reader() -> None:
     lines = ("stream all t/# retain_bytes 64K", "max_inflight_messages 1", "max_queued_messages 5", "log_dest file {dir}/log", "log_type all")
     with Kept(keeping(*lines)) as broker:
@@ -269,6 +275,7 @@ WRONG = (
 )
 
 
+@pytest.mark.one_process("a position has one number for each shard, and the shards of each worker have their own numbers")
 def test_invalid_stream_filters_are_refused() -> None:
     with Kept(keeping("stream all t/#", "stream_events true")) as broker:
         for level, code in ((5, 0x8F), (4, 0x80)):
@@ -296,6 +303,7 @@ def test_stream_filters_are_limited_with_streams_and_plain_without() -> None:
         assert got(wire, 1)[0].payload == b"plain"
 
 
+@pytest.mark.one_process("expects SUBACK before the first record; a record of another worker may come before it [v5 3.8.4]")
 def test_a_reload_that_takes_the_right_ends_the_replay() -> None:
     """Test that the right to the stream itself is checked again, although every topic in it may still be read."""
     config = keeping("stream all #", "acl_file {dir}/acl", "listener {port} 127.0.0.1", "allow_anonymous true")
@@ -348,6 +356,7 @@ def iso(s: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(s))
 
 
+@pytest.mark.one_process("reads one part; the parts of several workers have no common order and no common numbers: tests/workers/test_stream_subscriptions.py")
 def test_a_position_in_the_future_begins_when_it_is_reached(faults: Faults) -> None:
     """Test a place in the future: it begins with the first record of each shard that is not older, or with that number."""
     with Kept(keeping("stream all t/# shards 3"), faults.env) as broker:
@@ -434,6 +443,7 @@ def test_a_replay_waits_while_memory_is_short(qos: int) -> None:
         assert "dropped" not in (broker.dir / "log").read_text()
 
 
+@pytest.mark.one_process("several workers share memory_limit, so its values here are too small for each of them")
 @pytest.mark.skipif(SANITIZED, reason="as above")
 def test_memory_pressure_drops_read_ahead_of_slow_readers_first() -> None:
     """Test that given-up messages are counted and read again: all arrive, in order."""
