@@ -6,14 +6,14 @@ from libc.string cimport memchr, memcmp, memset
 from cext.base.cells cimport cells_bytes
 from cext.base.hash cimport hash_bytes
 from cext.topic.index cimport (
-    BLOCK_ENTRIES, Entry, Group, Index, LEAF_MULTI, LIST_IS_LONG, LIST_OF_GROUP, LONG_FROM, LONG_UNTIL, Leaf, List, Owner, Root,
-    SharedGroup, Subscription, TreeNode, exact_table, group_of, leaf_of, list_entry,
+    BLOCK_ENTRIES, Entry, FurtherSubscription, Group, Index, LEAF_MULTI, LIST_IS_LONG, LIST_OF_GROUP, LONG_FROM, LONG_UNTIL, Leaf,
+    List, Owner, Root, SharedGroup, Subscription, TreeNode, exact_table, group_of, leaf_of, list_entry,
 )
 from cext.topic.leaf cimport group_bytes, leaf_bytes, leaf_text
 from cext.topic.level cimport LevelNode, LevelTree, level_bytes, level_find, level_first, level_head, level_next, level_text
 from cext.topic.options cimport LETTERS, NEVER_HASHED
 from cext.topic.retained cimport Retained, RetainedNode, RetainedRoot
-from cext.topic.subscribers cimport PLACE_BYTES, list_find, list_slot, list_sub
+from cext.topic.subscribers cimport PLACE_BYTES, list_find, list_sub, sub_list, sub_owner, sub_position
 from cext.topic.table cimport Link, TABLE_FIRST, TABLE_SEGMENTS, Table, table_buckets, table_chain, table_slot
 
 cdef struct Tally:              # sums of the walk
@@ -70,7 +70,7 @@ cdef const char* check_owner(Owner* owner) noexcept nogil:
     if s != NULL and s.prev != NULL:
         return "owner: something before the head"
     while s != NULL:
-        if s.owner != owner or (s.next != NULL and s.next.prev != s):
+        if sub_owner(s) != owner or (s.next != NULL and s.next.prev != s):
             return "owner: chain of subscriptions"
         n += 1
         s = s.next
@@ -82,50 +82,58 @@ cdef const char* check_owner(Owner* owner) noexcept nogil:
 cdef const char* check_list(Index* ix, List* l, Tally* tally) noexcept nogil:
     cdef uint32_t i
     cdef uint32_t live = 0
+    cdef uint32_t firsts = 0
     cdef Subscription* s
     cdef const char* wrong
-    if l.cap > BLOCK_ENTRIES or (l.n > l.cap and l.cap < BLOCK_ENTRIES) or (l.more == NULL) != (l.n <= BLOCK_ENTRIES):
+    if l.cap > BLOCK_ENTRIES or (l.n > l.cap and l.cap < BLOCK_ENTRIES):
         return "list: blocks"
-    if (l.cap == 1) != (l.block == &list_slot(l).entry):
-        return "list: slot"
+    if (l.cap == 1) != (l.block == &l.places.only):
+        return "list: the only entry"
     if l.cap > 1:
         tally.bytes += cells_bytes(l.block, l.cap * PLACE_BYTES)
-    if l.more != NULL:
-        tally.bytes += cells_bytes(l.more, l.room * sizeof(Entry*))
-        for i in range((l.n - 1) // BLOCK_ENTRIES):
-            tally.bytes += cells_bytes(l.more[i], BLOCK_ENTRIES * PLACE_BYTES)
-    if l.pins == 0 and l.cap > 1 and (l.n <= 1 and l.cap > 3 or l.n < l.cap // 4):
+        if (l.places.blocks.more == NULL) != (l.n <= BLOCK_ENTRIES):
+            return "list: further blocks"
+        if l.places.blocks.more != NULL:
+            tally.bytes += cells_bytes(l.places.blocks.more, l.places.blocks.room * sizeof(Entry*))
+            for i in range((l.n - 1) // BLOCK_ENTRIES):
+                tally.bytes += cells_bytes(l.places.blocks.more[i], BLOCK_ENTRIES * PLACE_BYTES)
+    if l.cap > 1 and (l.n <= 1 or l.pins == 0 and l.n < l.cap // 4):
         return "list: block not given back"
     if (l.flags & LIST_IS_LONG and l.pins == 0 and l.n <= LONG_UNTIL) or (not l.flags & LIST_IS_LONG and l.n >= LONG_FROM):
         return "list: long or not"
     for i in range(l.n):
-        s = list_sub(l, i)[0]
+        s = list_sub(l, i)
         if (s == NULL) != (list_entry(l, i).subscriber == NULL):
             return "list: half a gap"
         if s == NULL:
-            if i < l.low:
+            if l.cap > 1 and i < l.places.blocks.low:
                 return "list: a gap below the lowest"
             continue
         live += 1
-        if s.list != l or s.link.n != i:
+        if sub_list(s) != l or sub_position(l, s) != i:
             return "list: back pointer"
-        if list_find(ix, l, s.owner) != s:
+        if list_find(ix, l, sub_owner(s)) != s:
             return "list: an owner twice, or not found"
+        if s == &l.first:
+            firsts += 1
+        else:
+            tally.bytes += cells_bytes(s, sizeof(FurtherSubscription))
         if l.flags & LIST_IS_LONG:
             tally.long_subs += 1
-            if not in_table(&ix.pairs, &s.link):
+            if s == &l.first or not in_table(&ix.pairs, &(<FurtherSubscription*>s).link):
                 return "list: not among the pairs"
         if s.prev == NULL:                      # each chain is walked once, from its head
-            if s.owner.head != s:
+            if sub_owner(s).head != s:
                 return "owner: head"
-            wrong = check_owner(s.owner)
+            wrong = check_owner(sub_owner(s))
             if wrong != NULL:
                 return wrong
         elif s.prev.next != s:
             return "owner: not in its chain"
-        tally.bytes += cells_bytes(s, sizeof(Subscription))
     if live != l.live:
         return "list: live"
+    if firsts != (l.first.owner != 0):
+        return "list: the first subscription"
     return NULL
 
 

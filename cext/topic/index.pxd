@@ -1,6 +1,6 @@
 # The subscription index: from filters to subscriber lists. It does not know what a subscriber is: an Owner is a list head that
 # the session room embeds, and a subscriber is an opaque pointer.
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 from cext.topic.cache cimport MatchCache
@@ -10,7 +10,7 @@ from cext.topic.name cimport Filter
 from cext.topic.options cimport IndexOptions, LETTERS, letter_of
 from cext.topic.table cimport Link, Table
 
-cdef struct Subscription        # one (owner, filter) pair; opaque to other rooms
+cdef struct Subscription        # defined below
 cdef struct Group               # defined below
 cdef struct Index               # opaque to other rooms
 
@@ -28,22 +28,35 @@ ctypedef struct Entry:          # an item of a subscriber list, 16 bytes; a fan-
 cdef enum:
     BLOCK_ENTRIES = 1024        # size of a block in a list with more than one block
 
+cdef struct Subscription:       # one (owner, filter) pair; its fields are private to this room
+    uintptr_t owner             # address of the Owner; bit SUB_IS_FIRST
+    Subscription* next          # next subscription of the same owner
+    Subscription* prev
+
+cdef struct ListBlocks:
+    Entry** more                # further blocks of BLOCK_ENTRIES each; NULL = none
+    uint32_t room               # places of `more`; valid if `more` is not NULL
+    uint32_t low                # valid while live < n: no gap is below this position
+
+cdef union ListPlaces:
+    Entry only                  # the entry, if cap is 1: most filters have one subscriber
+    ListBlocks blocks           # else
+
 ctypedef struct List:
     uint32_t n                  # number of entries, gaps included
     uint32_t live               # number of entries without gaps
     uint32_t pins               # while > 0: positions do not move, a removal leaves a gap, additions go to the end
-    uint32_t low                # valid while live < n: no gap is below this position
-    Entry* block                # first block: `cap` entries, then their `cap` subscriptions (NULL at a gap)
-    Entry** more                # further blocks of BLOCK_ENTRIES each; NULL = none
     uint16_t cap                # places of the first block
     uint16_t flags
-    uint32_t room               # places of `more`; valid if `more` is not NULL
+    Entry* block                # first block: `cap` entries, then their `cap` subscriptions (NULL at a gap); cap 1: places.only
+    ListPlaces places
+    Subscription first          # place for one of the subscriptions; owner 0 = unused
 
 
 cdef inline Entry* list_entry(const List* l, uint32_t i) noexcept nogil:
     if i < BLOCK_ENTRIES:
         return &l.block[i]
-    return &l.more[i // BLOCK_ENTRIES - 1][i % BLOCK_ENTRIES]
+    return &l.places.blocks.more[i // BLOCK_ENTRIES - 1][i % BLOCK_ENTRIES]
 
 
 # Return how many entries from i on are adjacent in memory, at most up to `end` (<= l.n).
@@ -99,6 +112,7 @@ cdef bint list_tidy(Index* ix, List* l) noexcept nogil
 # buf (65535 + 1024 bytes are always enough), and its length into *n. Return the next subscription, or NULL at the end.
 cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n, uint8_t* options, uint32_t* sub_id) noexcept nogil
 cdef Subscription* subscription_next(Subscription* s) noexcept nogil       # next one of its owner; NULL: it was the last
+cdef Entry* subscription_entry(Subscription* s) noexcept nogil             # valid until the next change of its list
 # Return whether the subscription's filter, without $share/GROUP/, matches the topic.
 cdef bint subscription_matches(Subscription* s, View topic) noexcept nogil
 # gauges of the index
@@ -119,18 +133,13 @@ cdef uint64_t index_bytes(Index* ix) noexcept nogil
 
 # ---- private: the layout is in this header only because Cython requires it; check.pyx reads it, other rooms do not ----
 
-cdef struct Subscription:
-    Link link                   # member of Index.pairs while its list is long; .n: its position in the list
+cdef struct FurtherSubscription:        # any subscription that is not List.first
+    Subscription base
     List* list
-    Owner* owner
-    Subscription* next          # next subscription of the same owner
-    Subscription* prev
-
-cdef struct SingleBlock:        # the block of a list with one entry, since most filters have one subscriber
-    Entry entry
-    Subscription* sub
+    Link link                   # member of Index.pairs while its list is long; .n: its position in the list
 
 cdef enum:
+    SUB_IS_FIRST = 1            # bit of Subscription.owner: it is List.first, else a FurtherSubscription
     LIST_OF_GROUP = 1           # flag of a List: home is a SharedGroup, else a Leaf
     LIST_IS_LONG = 2            # flag of a List: its subscriptions are in Index.pairs
     LONG_FROM = 17              # number of subscribers from which a hash finds an owner's subscription; down to LONG_UNTIL
@@ -149,10 +158,9 @@ cdef struct TreeNode:           # a level of a wildcard filter; the text follows
 
 cdef struct Leaf:               # a filter with subscribers, groups or pins; in a table, the filter's text follows the struct
     Link link                   # in Root.exact, .n = bytes of the filter; in a tree, .next of TreeNode.leaves, .hash = LEAF_...
-    List plain
     Group* groups
     TreeNode* node              # NULL = the leaf is in a table
-    SingleBlock slot
+    List plain
 
 cdef enum:
     LEAF_HERE = 0
@@ -163,7 +171,6 @@ cdef struct SharedGroup:        # a shared group with its hash link; the group's
     Link link                   # member of Index.groups
     Link id_link                # member of Index.identified, if group.id is not 0
     Group* prev
-    SingleBlock slot
 
 cdef struct Root:
     Table exact[LETTERS]        # whole filters by first letter (by_letter; otherwise all in the first table)
@@ -182,11 +189,6 @@ cdef struct Index:
     MatchCache cache            # cache for roots[0]
     uint8_t by_letter
     uint8_t in_table            # a mask of IN_TABLE_...
-
-
-# For other rooms: return the entry of a subscription, which is valid until the next change of its list.
-cdef inline Entry* subscription_entry(Subscription* s) noexcept nogil:
-    return list_entry(s.list, s.link.n)
 
 
 # A list is a member of the struct that it belongs to.

@@ -22,7 +22,7 @@ from cext.topic.leaf cimport (
 from cext.topic.level cimport level_tree_init
 from cext.topic.name cimport Filter, filter_matches
 from cext.topic.options cimport INDEX_FULL, INDEX_HASH, INDEX_SCAN, IndexOptions, LETTERS, by_letter
-from cext.topic.subscribers cimport list_add, list_drop, list_find, tidy
+from cext.topic.subscribers cimport list_add, list_drop, list_find, sub_list, sub_position, tidy
 from cext.topic.table cimport Link, Table, spread, table_add, table_buckets, table_chain, table_fini, table_init, table_slot
 
 cdef enum:
@@ -77,7 +77,7 @@ cdef int index_add(Index* ix, Owner* owner, void* subscriber, const Filter* f, u
         l = &group.members
     sub = list_find(ix, l, owner)
     if sub != NULL:
-        entry = list_entry(l, sub.link.n)
+        entry = subscription_entry(sub)
         entry.subscriber = subscriber
         entry.options = options
         entry.sub_id = sub_id
@@ -95,7 +95,7 @@ cdef int index_add(Index* ix, Owner* owner, void* subscriber, const Filter* f, u
 
 
 cdef void subscription_drop(Index* ix, Subscription* sub) noexcept nogil:
-    cdef List* l = sub.list
+    cdef List* l = sub_list(sub)
     if l.flags & LIST_OF_GROUP:
         ix.stats.shared -= 1
     else:
@@ -165,7 +165,7 @@ cdef Entry* index_entry(Index* ix, Owner* owner, const Filter* f) noexcept nogil
 
 cdef Entry* subscriber_entry(Index* ix, List* l, Owner* owner) noexcept nogil:
     cdef Subscription* sub = list_find(ix, l, owner)
-    return list_entry(l, sub.link.n) if sub != NULL else NULL
+    return list_entry(l, sub_position(l, sub)) if sub != NULL else NULL
 
 
 cdef void list_pin(List* l) noexcept nogil:
@@ -175,7 +175,7 @@ cdef void list_pin(List* l) noexcept nogil:
 cdef void list_unpin(Index* ix, List* l) noexcept nogil:
     l.pins -= 1
     if l.pins == 0:
-        tidy(ix, l, l.low, LIST_TIDY_STEPS)
+        tidy(ix, l, l.n, LIST_TIDY_STEPS)
         list_settle(ix, l)
 
 
@@ -183,7 +183,7 @@ cdef bint list_tidy(Index* ix, List* l) noexcept nogil:
     if l.pins != 1:
         return False
     l.pins = 0                  # no other user of positions now
-    tidy(ix, l, l.low, LIST_TIDY_STEPS)
+    tidy(ix, l, l.n, LIST_TIDY_STEPS)
     l.pins = 1
     return l.live < l.n
 
@@ -192,8 +192,8 @@ cdef bint list_tidy(Index* ix, List* l) noexcept nogil:
 
 cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n, uint8_t* options,
                                      uint32_t* sub_id) noexcept nogil:
-    cdef List* l = s.list
-    cdef Entry* entry = list_entry(l, s.link.n)
+    cdef List* l = sub_list(s)
+    cdef Entry* entry = subscription_entry(s)
     options[0] = entry.options
     sub_id[0] = entry.sub_id
     n[0] = group_read(&group_of(l).group, buf) if l.flags & LIST_OF_GROUP else leaf_read(leaf_of(l), buf)
@@ -212,11 +212,16 @@ cdef Subscription* subscription_next(Subscription* s) noexcept nogil:
     return s.next
 
 
+cdef Entry* subscription_entry(Subscription* s) noexcept nogil:
+    return list_entry(sub_list(s), sub_position(sub_list(s), s))
+
+
 cdef bint subscription_matches(Subscription* s, View topic) noexcept nogil:
     cdef uint8_t text[65536]
     cdef View filter
+    cdef List* l = sub_list(s)
     filter.p = text
-    filter.n = leaf_read(<Leaf*>group_of(s.list).group.home if s.list.flags & LIST_OF_GROUP else leaf_of(s.list), text)
+    filter.n = leaf_read(<Leaf*>group_of(l).group.home if l.flags & LIST_OF_GROUP else leaf_of(l), text)
     return filter_matches(filter, topic)
 
 
