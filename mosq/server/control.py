@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mosq.server.http.listeners import HttpListener
     from mosq.server.http.metrics import Metrics
     from mosq.server.http.server import HttpApi
-    from mosq.server.saving import Saver
+    from mosq.server.saving import Counting, Saver
     from mosq.server.signals import Signals
     from mosq.server.unkept import Unkept
     from mosq.server.upgrade.arrival import Arrival
@@ -126,7 +126,7 @@ class Control:
 
     engine: "Engine"
     loop: DataPlane
-    saver: "Saver"                  # writes mosquitto.db
+    saver: "Saver | Counting"       # writes mosquitto.db
 
     def __init__(self, config: Config, taken: "Signals", quiet: bool, verbose: bool,
                  load: "Callable[[], Config] | None", worker: "Worker | None" = None) -> None:
@@ -559,13 +559,19 @@ class Control:
         self.loop.wait_ready()          # a SIGHUP may wait already, and bridges have commands
         # from here on clients are served
         from mosq.server import systemd
-        from mosq.server.saving import Saver
+        from mosq.server.saving import Counting, Saver, Waiting, changes_of
 
         self.log.release()
         if self.worker is not None:
             self.worker.begin(self.engine, self._wake, {"process": self._process, "logins": self._logins,
                                                         "bridge_states": self._own_bridge_states})
-        self.saver = Saver(self.config, self.engine, self.log.report, self._wake)
+        def changes() -> tuple[int, int]:
+            return changes_of(self.engine)
+
+        if self.worker is None:
+            self.saver = Saver(self.config, changes, self.log.report, lambda job: Waiting(job, self._wake))
+        else:
+            self.saver = Counting(self.config, changes, self.worker.changed)
         self._publish_log()
         self._feed()
         if self.arrival is not None:

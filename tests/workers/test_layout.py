@@ -15,7 +15,7 @@ from mosq.config.model import Config
 from mosq.server import layout
 from mosq.server.layout import arrange, read_layout
 from mosq.tools.db import store
-from mosq.tools.db.divide import Spread
+from mosq.tools.db.partly import Spread
 
 from tests.workers.test_divide import Writer, described
 

@@ -3,7 +3,7 @@ does not block.
 
     parent -> worker   check, then apply or drop (a reload); link PEER, with two descriptors; those of order.py
     worker -> parent   ready; alive; checked STATUS ERROR CHANGED (the answer to check); those of together.py;
-                       reload (a user of the dashboard asks for it)
+                       reload (a user of the dashboard asks for it); changes MESSAGES COMMITS (further ones)
 """
 
 import _socket

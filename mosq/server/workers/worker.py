@@ -81,6 +81,10 @@ class Worker:
         """Report that clients are served."""
         self.channel.send({"is": "ready"})
 
+    def changed(self, messages: int, commits: int) -> None:
+        """Report how many more messages and batches were written; the parent counts them for `autosave_interval`."""
+        self.channel.send({"is": "changes", "messages": messages, "commits": commits})
+
     def alive(self) -> None:
         """Report that the loop works. Called by the thread of the watchdog: the main thread may wait for a file."""
         self.channel.send({"is": "alive"})

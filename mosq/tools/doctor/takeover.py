@@ -22,7 +22,7 @@ def takeover_findings(config: Config) -> list[tuple[bool, str, str]]:
     file, database = mosquitto_file(config), sqlite_database(config)
     try:
         if has_workers(store):
-            odd = _of_workers(config, store)
+            odd = _of_workers(config, store) + _later(config, file, None, store)
         elif not has_segments(store):
             odd = [(True, f"{wrong}, so there is nothing to take over from it", "Remove it, or put the file there.")
                    for one in (file, database) if one is not None and (wrong := not_a_file(one))]
@@ -39,7 +39,7 @@ def takeover_findings(config: Config) -> list[tuple[bool, str, str]]:
 
 
 def has_workers(store: str) -> bool:
-    """Return whether a folder has the stores of workers: then no file of Mosquitto counts. Raises OSError."""
+    """Return whether a folder has the stores of workers. Raises OSError."""
     names = os.listdir(store) if os.path.isdir(store) else []
     return not has_segments(store) and any(
         name == layout.FILE or name.startswith(layout.WORKER) or name in layout.UNFINISHED for name in names)
