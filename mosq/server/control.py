@@ -354,7 +354,9 @@ class Control:
         elif self.config.bridges:
             from mosq.server.bridge.bridges import Bridges
 
-            self.bridges = Bridges(self.engine, self.log.report, self.signals.wake, asked=self.worker is not None)
+            admit = None if self.worker is None else self.worker.bridged
+            self.bridges = Bridges(self.engine, self.log.report, self.signals.wake, asked=self.worker is not None,
+                                   admit=admit)
             if self.starting:
                 self.bridges.hold_clients()
             self.bridges.reload(self.config)
@@ -553,7 +555,7 @@ class Control:
     def run(self, in_background: process.Background | None) -> int:
         """Start the loop, serve until the end, and stop; return the exit status."""
         self.loop = DataPlane(self.engine, self.signals)
-        if self.config.bridges:
+        if self.config.bridges or self.config.bridges_elsewhere:
             self.engine.hold_connects(True)     # until Bridges.admit_clients: the first message must find the bridges
         self.loop.start()
         self.loop.wait_ready()          # a SIGHUP may wait already, and bridges have commands
@@ -589,6 +591,8 @@ class Control:
             systemd.notify("READY=1")
         else:
             self.worker.ready()
+            if not self.config.bridges:
+                self.worker.bridged()
         process.load_now(process.LOADED_WHILE_SERVING + (process.LOADED_FOR_SAVING if self.saver.saves() else ()))
         by_signal = self._serve()
         if self.left:

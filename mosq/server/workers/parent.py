@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from mosq.server.workers.channel import Channel
 
 TURN_S = 1.0                    # the longest wait
+ADMIT_WITHIN_S = 1.0            # time that clients wait for the bridges of other workers, when all workers are ready
 READS_MAX = 5                   # of one reload, if its files change again and again
 STOP_S = 3.0                    # from SIGTERM to SIGKILL; a worker needs less than one second
 PARENT_NAME = "mosq"
@@ -356,6 +357,7 @@ class Parent:
         self._decide(now_s)
         # a worker prepares a reload with the rules of that moment, so no change comes between
         self._order.look(now_s, self._round is None and not self._again)
+        self._admit(now_s)
         self._save(readable)
         if self._reload_fd in readable:
             self._ask_reload(by_signal=True)
@@ -363,6 +365,7 @@ class Parent:
 
     def _wait_s(self, now_s: float) -> float:
         due = [slot.due_s - now_s for slot in self.slots if slot.due_s is not None and self._round is None]
+        due += [slot.held_s - now_s for slot in self.slots if slot.held_s is not None]
         save_s = self.saver.due_in_s() if self._writing is None else None
         return max(0.0, min([TURN_S, *due, *([] if save_s is None else [save_s])]))
 
@@ -372,6 +375,9 @@ class Parent:
             if message["is"] == "ready":
                 self._link(slot)
                 slot.ready = True
+                slot.held_s = now_s + ADMIT_WITHIN_S if self.config.bridges else None
+            elif message["is"] == "bridged":
+                slot.bridged = True
             elif message["is"] == "checked" and self._round is not None:
                 self._round.answered(slot, message)
             elif message["is"] == "reload":
@@ -379,6 +385,22 @@ class Parent:
             elif message["is"] == "changes":
                 self._changes = (self._changes[0] + message["messages"], self._changes[1] + message["commits"])
             self._order.received(slot, message, fds, now_s)
+
+    def _admit(self, now_s: float) -> None:
+        """Let workers serve clients when the first attempts of all bridges have ended, or the time is over: the first
+        message must find the bridges. During a reload they wait for its end."""
+        if self._round is not None or self._again:
+            return
+        ended = all(slot.bridged for slot in self.slots)
+        linked = all(slot.ready for slot in self.slots)     # before, a worker serves no client
+        for slot in self.slots:
+            if slot.held_s is None or slot.channel is None:
+                continue
+            if not linked:
+                slot.held_s = now_s + ADMIT_WITHIN_S
+            elif ended or now_s >= slot.held_s:
+                slot.held_s = None
+                slot.channel.send({"do": "admit"})
 
     def _link(self, slot: Slot) -> None:
         """Connect a worker with each of those that are ready: one stream socket for each direction. A worker that was

@@ -81,6 +81,10 @@ class Worker:
         """Report that clients are served."""
         self.channel.send({"is": "ready"})
 
+    def bridged(self) -> None:
+        """Report that the first attempts of the own bridges have ended; the parent admits clients when all have."""
+        self.channel.send({"is": "bridged"})
+
     def changed(self, messages: int, commits: int) -> None:
         """Report how many more messages and batches were written; the parent counts them for `autosave_interval`."""
         self.channel.send({"is": "changes", "messages": messages, "commits": commits})
@@ -118,6 +122,8 @@ class Worker:
             self._check(control, message)
         elif what == "apply":
             self._apply(control)
+        elif what == "admit":
+            control.engine.hold_connects(False)
         elif what == "drop":
             self._drop()
             control.engine.begin_reload(message["reloads"])
