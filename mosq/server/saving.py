@@ -283,7 +283,7 @@ def fork_writing(job: list[str], output_fd: int, key: bytes = b"", begin: "Calla
 
 
 class Counting:
-    """What stands for the Saver in a worker: it reports the changes to the parent, which writes the file."""
+    """Stand for the Saver in a worker: report the changes to the parent, which writes the file."""
 
     def __init__(self, config: "Config", changes: "Callable[[], tuple[int, int]]",
                  tell: "Callable[[int, int], None]") -> None:

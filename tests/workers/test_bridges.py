@@ -179,11 +179,9 @@ def test_the_state_of_a_bridge_is_known_at_all_workers(world: World) -> None:
 
 def test_clients_of_all_workers_wait_for_the_first_attempt_of_a_bridge(world: World) -> None:
     """With one process, too, the first message finds the bridge, and the first state that a client sees is 1."""
-    far = world.broker("")
-    there = Wire(far.port, 5)
-    there.send(Connect("there"))
-    there.read_packet()
-    subscribe(there, "out/#")
+    far = world.mosquitto()
+    there = world.client(far, "there")
+    there.subscribe("out/#")
     broker = workers(world, bridge(far.port, "local_cleansession true", "notification_topic state", topics=("out/# out 1",)))
     for _ in range(3):
         broker.stop()
@@ -195,7 +193,7 @@ def test_clients_of_all_workers_wait_for_the_first_attempt_of_a_bridge(world: Wo
             got = [client.read_packet() for _ in range(4)]
             assert [one.payload for one in got if isinstance(one, Publish)] == [b"1"]
             client.close()
-        assert sorted(take(there)[0] for _ in clients) == [f"out/{i}" for i in range(6)]
+        assert sorted(there.got()[0] for _ in clients) == [f"out/{i}" for i in range(6)]
 
 
 def test_a_killed_worker_starts_its_bridge_again(world: World) -> None:

@@ -203,7 +203,7 @@ def test_the_file_belongs_to_the_user_of_the_broker() -> None:
         assert file_of(broker).stat().st_uid == owner
 
 
-# -- who reads it
+# -- programs that read it
 
 
 @pytest.mark.interop

@@ -38,8 +38,8 @@ PLAIN = (
      "reasons."),
     ("bytes_in", COUNTER, "network_received_bytes", 1, "Bytes received from clients and other brokers."),
     ("bytes_out", COUNTER, "network_sent_bytes", 1, "Bytes sent to clients and other brokers."),
-    ("links_bytes_in", COUNTER, "links_received_bytes", 1, "Bytes that workers have received from each other: links, and "
-     "relayed TLS connections."),
+    ("links_bytes_in", COUNTER, "links_received_bytes", 1, "Bytes that workers have received from each other: "
+     "links, and relayed TLS connections."),
     ("links_bytes_out", COUNTER, "links_sent_bytes", 1, "Bytes that workers have sent to each other."),
     ("unsent_bytes", GAUGE, "output_waiting_bytes", 1, "Output that waits for sockets. If it grows, subscribers read "
      "more slowly than others publish."),

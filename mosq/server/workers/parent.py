@@ -3,7 +3,8 @@ pid file, starts the workers, and watches them. It never reads a byte of a clien
 
     check -> listen -> pid file -> worker 1 -> the other workers -> watch ... SIGTERM or SIGINT -> stop all -> exit 0
                                                                       |
-            SIGHUP: round.py   a worker ended or is silent: start again   SIGUSR2, SIGRTMIN: to all workers   SIGUSR1: saving.py
+            SIGHUP: round.py   a worker ended or is silent: start again   SIGUSR2, SIGRTMIN: to all workers
+                                                                          SIGUSR1: saving.py
 
 A worker is a fork without exec. It has the configuration, the sockets and the modules in memory already, so it starts
 again at once, and the memory of the modules is shared. The price is that the parent must have no thread: a thread could

@@ -90,7 +90,8 @@ def save(store: str, path: str, ports: "Mapping[int, int]", within_s: float | No
 
     found = sources_of(store)
     spread = ALONE if 0 in found else Spread(len(worker_folders(store)), key)
-    written = write_file({max(0, number - 1): source for number, source in found.items()}, path, ports, progress, spread)
+    sources = {max(0, number - 1): source for number, source in found.items()}
+    written = write_file(sources, path, ports, progress, spread)
     new, old, mark = identity(path + NEW), identity(path), read_mark(store, path)
     assert new is not None
     kept, how = "", TAKEN_OVER if mark is not None and old in mark.files else FOREIGN

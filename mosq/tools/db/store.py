@@ -59,8 +59,9 @@ def segment_files(path: str) -> list[str]:
 
 def worker_folders(path: str) -> dict[int, str]:
     """Return the folders of workers in a directory, by the number of the worker. Raises OSError."""
-    names = [name for name in os.listdir(path) if name.startswith(WORKER) and name[len(WORKER):].isdecimal()]
-    return {number: os.path.join(path, f"{WORKER}{number}") for number in sorted(int(name[len(WORKER):]) for name in names)}
+    ends = [name[len(WORKER):] for name in os.listdir(path) if name.startswith(WORKER)]
+    numbers = sorted(int(end) for end in ends if end.isdecimal())
+    return {number: os.path.join(path, f"{WORKER}{number}") for number in numbers}
 
 
 class StoreSource:
@@ -207,8 +208,10 @@ def _locked(path: str) -> list[Any]:
     """Open a store, and those of workers in its folder, for their locks. Raises StoreError; then none is open."""
     places: list[Any] = []
     try:
-        for folder in (path, *(worker_folders(path).values() if os.path.isdir(path) else ())):
-            places.append(open_store(folder))
+        folders = worker_folders(path).values() if os.path.isdir(path) else ()
+        for folder in (path, *folders):
+            place = open_store(folder)
+            places.append(place)
     except BaseException:
         for place in places:
             place.close()
