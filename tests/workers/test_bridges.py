@@ -182,7 +182,8 @@ def test_clients_of_all_workers_wait_for_the_first_attempt_of_a_bridge(world: Wo
     far = world.mosquitto()
     there = world.client(far, "there")
     there.subscribe("out/#")
-    broker = workers(world, bridge(far.port, "local_cleansession true", "notification_topic state", topics=("out/# out 1",)))
+    broker = workers(world, bridge(far.port, "local_cleansession true", "notifications true", "notifications_local_only true",
+                                   "notification_topic state", topics=("out/# out 1",)))
     for _ in range(3):
         broker.stop()
         broker.start()
