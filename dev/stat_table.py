@@ -33,6 +33,7 @@ class Stat:
     topics: list[str] = field(default_factory=list)     # below $SYS/broker/
     load: str = ""                  # below $SYS/broker/load/
     store: bool = False             # True: published only by a broker with a store
+    workers: bool = False           # True: published only by a broker with several workers
     hundredths: bool = False        # True: the value counts hundredths, and only $SYS has it
 
     @property
@@ -130,7 +131,7 @@ cdef extern from *:
         const char *name;           /* below $SYS/broker/load/ */
         int stat;                   /* STAT_... */
     }} SysLoad;
-    enum {{ SYS_ALWAYS, SYS_WITH_STORE, SYS_ABOVE_ZERO }};
+    enum {{ SYS_ALWAYS, SYS_WITH_STORE, SYS_WITH_WORKERS, SYS_ABOVE_ZERO }};
     static const SysTopic SYS_TOPICS[] = {{
 {chr(10).join(rows)}
     }};
@@ -150,6 +151,7 @@ cdef extern from *:
     enum:
         SYS_ALWAYS                  # published whenever it changed
         SYS_WITH_STORE              # published only by a broker with a store
+        SYS_WITH_WORKERS            # published only by a broker with several workers
         SYS_ABOVE_ZERO              # published from the first drop on
     const SysTopic* SYS_TOPICS      # SYS_TOPICS_N of them
     const SysLoad* SYS_LOADS        # SYS_LOADS_N of them
@@ -158,7 +160,9 @@ cdef extern from *:
 
 
 def when(one: Stat) -> str:
-    return "SYS_WITH_STORE" if one.store else "SYS_ABOVE_ZERO" if one.name.startswith("drops_") else "SYS_ALWAYS"
+    if one.name.startswith("drops_"):
+        return "SYS_ABOVE_ZERO"
+    return "SYS_WITH_STORE" if one.store else "SYS_WITH_WORKERS" if one.workers else "SYS_ALWAYS"
 
 
 def tuple_of(rows: Iterable[str]) -> str:
@@ -204,6 +208,7 @@ def page(table: Table) -> str:
 
     always = "".join(row(topic, one) for topic, one in table.topics.items() if when(one) == "SYS_ALWAYS")
     store = "".join(row(topic, one) for topic, one in table.topics.items() if when(one) == "SYS_WITH_STORE")
+    workers = "".join(row(topic, one) for topic, one in table.topics.items() if when(one) == "SYS_WITH_WORKERS")
     loads = "".join(f"| `{one.load}` | {one.unit} |\n" for one in table.stats if one.load)
     drops = "".join(f"| {number} | `{one.name}` | {one.help} |\n" for number, one in enumerate(table.drops))
     refusals = "".join(f"| `refused_{one.name}` | {one.help} |\n" for one in table.refusals)
@@ -211,7 +216,7 @@ def page(table: Table) -> str:
     shown = {id(one) for one in table.topics.values()}
     other = "".join(f"| `{one.name}`{f', `{one.alias}`' if one.alias else ''} | {one.unit} | {one.help} |\n"
                     for one in table.stats if id(one) not in shown and not one.name.startswith("refused_"))
-    return PAGE.format(always=always, store=store, loads=loads, drops=drops, refusals=refusals, streams=streams,
+    return PAGE.format(always=always, store=store, workers=workers, loads=loads, drops=drops, refusals=refusals, streams=streams,
                        other=other)
 
 
@@ -245,6 +250,11 @@ A broker with a store also publishes these topics ([storage.md](storage.md)):
 |---|---|---|---|
 {store}| `store/state` | text | `ok`, `full`, `error` or `memory` | |
 
+A broker with several workers also publishes these topics ([workers.md](workers.md#one-broker-to-the-outside)):
+
+| topic | unit | meaning | key in `Engine.stats()` |
+|---|---|---|---|
+{workers}
 ## Averages: `$SYS/broker/load/NAME/1min`, `5min`, `15min`
 
 Each is an exponential moving average, per minute.

@@ -27,6 +27,8 @@ STATS = (
     "publish_dropped",
     "bytes_in",
     "bytes_out",
+    "links_bytes_in",
+    "links_bytes_out",
     "unsent_bytes",
     "unsent_packets",
     "store_messages",

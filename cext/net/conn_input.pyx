@@ -16,7 +16,7 @@ from cext.base.buffer cimport buffer_give, buffer_take
 from cext.net.conn cimport conn_drop_input, conn_gone, conn_mark_dirty, conn_report_open
 from cext.net.conn_state cimport (
     ARENA_BYTES, ARENA_MARGIN, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_OPENING, CONN_PAUSED, CONN_READY,
-    CONN_SMALL, Conn, INPUT_FIRST_BYTES, NOTHING, Reactor, SMALL_FIRST_BYTES, SMALL_READ_BYTES,
+    CONN_SMALL, Conn, INPUT_FIRST_BYTES, NOTHING, Reactor, SMALL_FIRST_BYTES, SMALL_READ_BYTES, count_in,
 )
 from cext.net.proxy cimport PROXY_V2_BYTES_MAX, Proxied
 from cext.net.system cimport MSG_PEEK, iovec, readv, recv
@@ -36,7 +36,7 @@ cdef ssize_t conn_receive(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept no
     else:
         got = recv(c.fd, p, n, 0)
     if got > 0:
-        r.bytes_in += <uint64_t>got
+        count_in(r, c, <uint64_t>got)
         if c.web != NULL and not c.flags & CONN_CLOSING:
             return web_input(r, c, p, <size_t>got)
     return got
@@ -180,7 +180,7 @@ cdef void read_large(Reactor* r, Conn* c) noexcept nogil:
     if got <= 0:
         read_failed(r, c, got)
         return
-    r.bytes_in += <uint64_t>got
+    count_in(r, c, <uint64_t>got)
     c.rx_ms = r.now_ms
     if <size_t>got < first:
         c.in_len += <uint32_t>got
@@ -270,7 +270,7 @@ cdef void read_proxy(Reactor* r, Conn* c) noexcept nogil:
     if got <= 0:
         read_failed(r, c, got)
         return
-    r.bytes_in += <uint64_t>got
+    count_in(r, c, <uint64_t>got)
     found = web_take(&r.buffers, c, r.arena, <size_t>got, &used, &proxied)
     if found == WEB_MORE:
         return

@@ -14,6 +14,7 @@ from cext.base.buffer cimport buffer_take
 from cext.net.conn cimport conn_gone, conn_mark_dirty, conn_watch, seg_free
 from cext.net.conn_state cimport (
     CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_HELD, CONN_HUNGRY, CONN_SHUT, Conn, IOV_MAX_USED, Reactor, Seg,
+    count_out,
 )
 from cext.net.system cimport MSG_NOSIGNAL, SHUT_WR, iovec, msghdr, send, sendmsg, shutdown
 from cext.net.web cimport web_frame
@@ -110,7 +111,7 @@ cdef void conn_send(Reactor* r, Conn* c) noexcept nogil:
             else:
                 conn_gone(r, c, errno)
             return
-        r.bytes_out += <uint64_t>sent
+        count_out(r, c, <uint64_t>sent)
         c.out_bytes -= <uint32_t>sent
         if c.web != NULL:
             c.web.framed -= <uint32_t>sent

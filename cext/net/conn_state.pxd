@@ -158,6 +158,7 @@ cdef enum:
     CONN_SHAKING = 8192         # a thread of the layer works on its input: nothing is read
     CONN_MOVED = 16384          # another process has accepted it
     CONN_RELAY = 32768          # its bytes go to another connection of this process, and back
+    CONN_INNER = 131072         # to another worker of this broker: its bytes are not traffic of clients
 
 ctypedef struct Conn:
     uint32_t source             # SOURCE_CONN
@@ -247,11 +248,26 @@ ctypedef struct Reactor:
     uint64_t now_us             # monotonic time of the turn's begin, after the wait for events
     uint64_t now_ms             # the same in milliseconds
     int64_t now_s
-    uint64_t bytes_in
+    uint64_t bytes_in           # of connections that are not CONN_INNER
     uint64_t bytes_out
+    uint64_t inner_in           # of CONN_INNER connections
+    uint64_t inner_out
     uint64_t unsent_bytes       # sum of all connections
     uint64_t n_accepted
 
+
+# Count bytes that a connection has received, and those that it has sent.
+cdef inline void count_in(Reactor* r, const Conn* c, uint64_t n) noexcept nogil:
+    if c.flags & CONN_INNER:
+        r.inner_in += n
+    else:
+        r.bytes_in += n
+
+cdef inline void count_out(Reactor* r, const Conn* c, uint64_t n) noexcept nogil:
+    if c.flags & CONN_INNER:
+        r.inner_out += n
+    else:
+        r.bytes_out += n
 
 # Return whether output is unsent, in Segs or within the layer.
 cdef inline bint conn_unsent(const Conn* c) noexcept nogil:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mosq.server.http.listeners import HttpListener
     from mosq.server.http.metrics import Metrics
     from mosq.server.http.server import HttpApi
-    from mosq.server.saving import Saver
+    from mosq.server.saving import Counting, Saver
     from mosq.server.signals import Signals
     from mosq.server.unkept import Unkept
     from mosq.server.upgrade.arrival import Arrival
@@ -138,7 +138,7 @@ class Control:
 
     engine: "Engine"
     loop: DataPlane
-    saver: "Saver"                  # writes mosquitto.db
+    saver: "Saver | Counting"       # writes mosquitto.db
 
     def __init__(self, config: Config, taken: "Signals", quiet: bool, verbose: bool,
                  load: "Callable[[], Config] | None", worker: "Worker | None" = None) -> None:
@@ -366,7 +366,9 @@ class Control:
         elif self.config.bridges:
             from mosq.server.bridge.bridges import Bridges
 
-            self.bridges = Bridges(self.engine, self.log.report, self.signals.wake, asked=self.worker is not None)
+            admit = None if self.worker is None else self.worker.bridged
+            self.bridges = Bridges(self.engine, self.log.report, self.signals.wake, asked=self.worker is not None,
+                                   admit=admit)
             if self.starting:
                 self.bridges.hold_clients()
             self.bridges.reload(self.config)
@@ -565,19 +567,25 @@ class Control:
     def run(self, in_background: process.Background | None) -> int:
         """Start the loop, serve until the end, and stop; return the exit status."""
         self.loop = DataPlane(self.engine, self.signals)
-        if self.config.bridges:
+        if self.config.bridges or self.config.bridges_elsewhere:
             self.engine.hold_connects(True)     # until Bridges.admit_clients: the first message must find the bridges
         self.loop.start()
         self.loop.wait_ready()          # a SIGHUP may wait already, and bridges have commands
         # from here on clients are served
         from mosq.server import systemd
-        from mosq.server.saving import Saver
+        from mosq.server.saving import Counting, Saver, Waiting, changes_of
 
         self.log.release()
         if self.worker is not None:
             self.worker.begin(self.engine, self._wake, {"process": self._process, "logins": self._logins,
                                                         "bridge_states": self._own_bridge_states})
-        self.saver = Saver(self.config, self.engine, self.log.report, self._wake)
+        def changes() -> tuple[int, int]:
+            return changes_of(self.engine)
+
+        if self.worker is None:
+            self.saver = Saver(self.config, changes, self.log.report, lambda job: Waiting(job, self._wake))
+        else:
+            self.saver = Counting(self.config, changes, self.worker.changed)
         self._publish_log()
         self._feed()
         if self.arrival is not None:
@@ -595,6 +603,8 @@ class Control:
             systemd.notify("READY=1")
         else:
             self.worker.ready()
+            if not self.config.bridges:
+                self.worker.bridged()
         process.load_now(process.LOADED_WHILE_SERVING + (process.LOADED_FOR_SAVING if self.saver.saves() else ()))
         by_signal = self._serve()
         if self.left:

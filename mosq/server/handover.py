@@ -18,7 +18,7 @@ import os
 
 from mosq.config.plugin import sqlite_file, sqlite_imports, sqlite_keeps
 from mosq.log_types import ERROR, NOTICE, WARNING
-from mosq.tools.db.mark import EXPORTED, former_line, identity, read_mark, remove_mark
+from mosq.tools.db.mark import EXPORTED, LAYOUT, RESTORED, WORKER, former_line, identity, read_mark, remove_mark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ SEGMENT = "segment."            # beginning of the names of a store's files
 
 def mosquitto_file(config: "Config") -> str | None:
     """Return the path of Mosquitto's own file; None if Mosquitto would not use one with this configuration, or if this
-    is a worker, which has only a part of the sessions."""
+    is a worker: the parent writes the file, and takes it over."""
     if not config.persistence or config.worker:
         return None
     return os.path.abspath(os.path.join(config.persistence_location or "", config.persistence_file))
@@ -63,7 +63,7 @@ def settle(config: "Config", store: str, report: "Report") -> None:
     """Apply the table above before the store is opened. Raises OSError, and ValueError for a file that cannot become
     the store."""
     path = mosquitto_file(config)
-    if not has_segments(store):
+    if not has_stores(store):
         files = [one for one in (path, sqlite_database(config)) if one]
         for one in files:
             wrong = not_a_file(one)
@@ -96,6 +96,14 @@ def has_segments(store: str) -> bool:
         return any(name.startswith(SEGMENT) for name in os.listdir(store))
     except FileNotFoundError:
         return False
+
+
+def has_stores(store: str) -> bool:
+    """Return whether a store is there, or the stores of workers."""
+    if has_segments(store):
+        return True
+    names = os.listdir(store) if os.path.isdir(store) else []
+    return LAYOUT in names and any(has_segments(os.path.join(store, name)) for name in names if name.startswith(WORKER))
 
 
 def has_bytes(path: str | None) -> bool:
@@ -166,9 +174,10 @@ def _set_aside(store: str, path: str, report: "Report") -> None:
 
     kept = set_aside(store)
     remove_mark(store)
+    names = (f"{WORKER}*, {LAYOUT} and {RESTORED}" if os.path.exists(os.path.join(kept, LAYOUT)) else f"{SEGMENT}*")
     report(WARNING, f"Warning: {path} was removed, so the broker starts without sessions and retained messages. The "
-                    f"old store is now in {kept}; to use it again, stop mosq, remove the files {store}/{SEGMENT}* and "
-                    "move those of that folder to their place.")
+                    f"old store is now in {kept}; to use it again, stop mosq, remove {names} from {store} and move "
+                    "what is in that folder to their place.")
     _report_former(store, report)
 
 

@@ -23,7 +23,7 @@ import os
 
 from mosq.log_types import INFORMATION, NOTICE, WARNING
 from mosq.server import handover
-from mosq.tools.db.mark import REPLACED, remove_mark, sync_folder
+from mosq.tools.db.mark import LAYOUT, REPLACED, RESTORED, WORKER, sync_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,10 +34,8 @@ if TYPE_CHECKING:
 
     Report = Callable[[int, str], None]
 
-FILE = "workers"
-WORKER = "worker."
+FILE = LAYOUT
 OF = "of"                       # in the folder of each worker
-RESTORED = "restored"
 DIVIDING, DIVIDED, BEFORE, PLACING = "dividing", "divided", "before", "placing"
 UNFINISHED = (DIVIDING, DIVIDED, BEFORE, PLACING)
 KEEP = "keep"                   # in BEFORE: the old stores had damaged places, and stay
@@ -76,6 +74,13 @@ def arrange(config: "Config", root: str, report: "Report") -> bytes:
     if os.path.isdir(root):
         _finish(root, report)
         found = read_layout(root)
+        if found is None:
+            _check_left(root)
+        else:
+            check(root, found)
+            if count > 1:                       # else `open_store` does it with the joined store
+                handover.settle(config, root, report)
+                found = read_layout(root)       # None: the stores are set aside
     elif count > 1:
         found = None
         try:
@@ -85,7 +90,6 @@ def arrange(config: "Config", root: str, report: "Report") -> bytes:
     else:
         return b""
     if found is not None and found.workers == count and not is_restored(root):
-        check(root, found)
         return found.key
     if found is None and count > 1:
         handover.settle(config, root, report)   # what a start with one process does first
@@ -93,9 +97,20 @@ def arrange(config: "Config", root: str, report: "Report") -> bytes:
             return _first(root, count)
     if found is None and count == 1:
         return b""
-    if found is not None:
-        check(root, found)
     return _change(root, found, count, report)
+
+
+def _check_left(root: str) -> None:
+    """Continue to set the stores of workers aside after a kill. Raises OSError if there are such stores without the
+    file of their layout."""
+    if not any(name.startswith(WORKER) for name in os.listdir(root)):
+        return
+    from mosq.tools.db.store import finish_aside, segment_files, worker_folders
+
+    finish_aside(root)
+    if any(segment_files(folder) for folder in worker_folders(root).values()):
+        raise OSError(f"{root} has the stores of workers, and the file `{FILE}` is missing. Without the key in it, no "
+                      "session can be found: restore the file from a backup.")
 
 
 def is_restored(root: str) -> bool:
@@ -211,7 +226,6 @@ def _change(root: str, found: Layout | None, count: int, report: "Report") -> by
         for lock in locks:
             lock.close()
     _finish(root, report)
-    remove_mark(root)           # workers write no mosquitto.db, so its absence means nothing
     return layout.key if layout is not None else b""
 
 
@@ -224,7 +238,8 @@ def _divide(root: str, sources: list[str], found: Layout | None, layout: Layout 
     import shutil
     import time
 
-    from mosq.tools.db.divide import Division, Spread
+    from mosq.tools.db.divide import Division
+    from mosq.tools.db.partly import Spread
     from mosq.tools.db.store import StoreError
 
     old = Spread(found.workers, found.key) if found is not None else Spread(1, b"")

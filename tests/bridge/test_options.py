@@ -343,7 +343,6 @@ def test_messages_wait_from_the_attempt_on(world: World, clean: str) -> None:
     assert got.payload == b"before CONNACK"
 
 
-@pytest.mark.one_process("a client of another worker may be served before the first attempt, if the bridge has local_cleansession")
 def test_the_first_client_finds_the_bridge(world: World) -> None:
     """A client that connects as soon as the broker listens is served when the first attempt has begun."""
     remote = world.remote()

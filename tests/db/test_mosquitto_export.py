@@ -38,7 +38,7 @@ def exported(tmp_path: Path, records: list, ports: dict[int, int] | None = None,
     out = io.BytesIO()
     source = source or FakeSource(records)
     source.loss["end_lsn"] = source.end
-    written = MosquittoExport(source, out, ports=ports, now_s=NOW_S).run()
+    written = MosquittoExport({0: source}, out, ports=ports, now_s=NOW_S).run()
     path = tmp_path / "mosquitto.db"
     path.write_bytes(out.getvalue())
     with MosquittoFile(str(path)) as file:

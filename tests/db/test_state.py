@@ -218,7 +218,7 @@ def test_a_walk_begins_again_if_the_broker_drops_a_segment(tmp_path: Path) -> No
     state, _, _ = state_of(DroppingSource(before, after, 2))
     assert [s.id for s in state.sessions.values()] == [b"here"]
     out = io.BytesIO()
-    assert MosquittoExport(DroppingSource(before, after, 2), out).run().sessions == 1
+    assert MosquittoExport({0: DroppingSource(before, after, 2)}, out).run().sessions == 1
     assert b"gone" not in out.getvalue()
     with pytest.raises(StoreError, match="dropped segments before they were read, 10 times"):
         state_of(DroppingSource(before, after, 99))

@@ -244,8 +244,9 @@ def test_the_doctor_reports_what_the_start_does_with_the_stores_of_workers(folde
         main(["doctor", str(conf)])
         return " ".join(capsys.readouterr().out.split())
 
-    (tmp_path / "mosquitto.db").write_bytes(b"x" * 100)     # does not count any more
-    assert "has the stores of 3 workers, from a backup; the next start settles" in report(3)
+    (tmp_path / "mosquitto.db").write_bytes(b"x" * 100)     # the stores do not know it
+    text = report(3)
+    assert "has the stores of 3 workers, from a backup; the next start settles" in text and "is not from the store" in text
     assert "has the stores of 3 workers; the next start joins them" in report(1)
     text = report(2)
     assert "the next start divides them among 2 workers" in text and "MB of free space" in text and "mosquitto.db:" not in text

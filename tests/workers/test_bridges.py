@@ -177,6 +177,26 @@ def test_the_state_of_a_bridge_is_known_at_all_workers(world: World) -> None:
     is_quiet(client)
 
 
+def test_clients_of_all_workers_wait_for_the_first_attempt_of_a_bridge(world: World) -> None:
+    """With one process, too, the first message finds the bridge, and the first state that a client sees is 1."""
+    far = world.mosquitto()
+    there = world.client(far, "there")
+    there.subscribe("out/#")
+    broker = workers(world, bridge(far.port, "local_cleansession true", "notifications true", "notifications_local_only true",
+                                   "notification_topic state", topics=("out/# out 1",)))
+    for _ in range(3):
+        broker.stop()
+        broker.start()
+        clients = [Wire(broker.port, 5) for _ in range(6)]
+        for i, client in enumerate(clients):
+            client.send(Connect(f"c{i}"), Subscribe(1, (("state", 0),)), Publish(f"out/{i}", b"first", 1, 2))
+        for client in clients:
+            got = [client.read_packet() for _ in range(4)]
+            assert [one.payload for one in got if isinstance(one, Publish)] == [b"1"]
+            client.close()
+        assert sorted(there.got()[0] for _ in clients) == [f"out/{i}" for i in range(6)]
+
+
 def test_a_killed_worker_starts_its_bridge_again(world: World) -> None:
     far = world.mosquitto()
     broker = workers(world, STORE + bridge(far.port, "cleansession false", topics=("up/# out 1", "down/# in 1")))

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from mosq._core import record_decode, record_encode, scan, worker_place
 from mosq.tools.db import kinds
-from mosq.tools.db.divide import Content, Division, Spread
+from mosq.tools.db.divide import Content, Division
+from mosq.tools.db.partly import Spread
 from mosq.tools.db.store import NewStore
 
 MESSAGE = {"qos": 1, "retain": False, "retained_set": False, "expires_wall_ms": 0, "source_hash": 0, "props": b""}

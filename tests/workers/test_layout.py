@@ -15,16 +15,18 @@ from mosq.config.model import Config
 from mosq.server import layout
 from mosq.server.layout import arrange, read_layout
 from mosq.tools.db import store
-from mosq.tools.db.divide import Spread
+from mosq.tools.db.mosquitto_save import save
+from mosq.tools.db.partly import Spread
 
+from tests.durable.test_handover import mosquitto_wrote
 from tests.workers.test_divide import Writer, described
 
 KILLED = 99
 STEPS = (("rename", os), ("mkdir", os), ("fsync", os), ("unlink", os), ("rmdir", os), ("add", store.NewStore), ("finish", store.NewStore))
 
 
-def config_of(root: Path, n: int) -> Config:
-    config = embedded_config(None, {"persistence": True, "persistence_location": f"{root.parent}/", "mosquitto_db": False})
+def config_of(root: Path, n: int, mosquitto_db: bool = False) -> Config:
+    config = embedded_config(None, {"persistence": True, "persistence_location": f"{root.parent}/", "mosquitto_db": mosquitto_db})
     config.cluster_local = n
     return config
 
@@ -45,9 +47,9 @@ def root(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "mosquitto.db.store"))
 
 
-def lines_of(root: Path, n: int) -> list[str]:
+def lines_of(root: Path, n: int, mosquitto_db: bool = False) -> list[str]:
     lines: list[str] = []
-    arrange(config_of(root, n), str(root), lambda _, text: lines.append(text))
+    arrange(config_of(root, n, mosquitto_db), str(root), lambda _, text: lines.append(text))
     return lines
 
 
@@ -119,6 +121,42 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new_stores(root: Path, tmp_pat
         assert clean(root)
     assert seen == {False, True}
     assert content(root)[1] == expected
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_kill_at_any_step_sets_stores_aside_completely(root: Path, tmp_path: Path, removed: bool) -> None:
+    """An operator has removed mosquitto.db, or Mosquitto has changed it."""
+    lines_of(root, 2, mosquitto_db=True)
+    found, (_, before) = read_layout(str(root)), content(root)
+    assert found is not None
+    file = root.parent / "mosquitto.db"
+    save(str(root), str(file), {}, key=found.key)
+    if removed:
+        file.unlink()
+    else:
+        mosquitto_wrote(file, b"theirs")
+    begun = tmp_path / "begun"
+    shutil.copytree(root, begun)
+    # the mark knows its inode, so that a copy is not trusted
+    mark = begun / "mosquitto.mark"
+    lines = mark.read_text().splitlines()
+
+    def kill(step: int) -> bool:
+        shutil.rmtree(root)
+        shutil.copytree(begun, root)
+        path = root / "mosquitto.mark"
+        path.write_text("\n".join([f"self {path.stat().st_ino}", *lines[1:]]))
+        return killed_at(step, lambda: lines_of(root, 2, mosquitto_db=True))
+
+    n = 0
+    for step in steps(kill):
+        killed_at(step % 5, lambda: lines_of(root, 2, mosquitto_db=True))
+        lines_of(root, 2, mosquitto_db=True)
+        n, now = content(root)
+        assert n == 2 and {name for name in now if isinstance(name, bytes)} == (set() if removed else {b"theirs"})
+        asides = [one for one in root.iterdir() if one.name.startswith(("removed.", "replaced.")) and (one / layout.FILE).exists()]
+        assert [described([one / "worker.1", one / "worker.2"], Spread(2, found.key)) for one in asides] == [before]
+    assert n == 2
 
 
 def test_a_full_disk_leaves_the_old_stores(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

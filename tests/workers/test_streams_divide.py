@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from mosq._core import record_decode, record_encode
 from mosq.tools.db import kinds
-from mosq.tools.db.divide import Division, Spread
+from mosq.tools.db.divide import Division
+from mosq.tools.db.partly import Spread
 from mosq.tools.db.store import NewStore, StoreSource
 
 from mosq.journal import Stream

@@ -9,7 +9,7 @@ from cext.broker.auth.auth_requests cimport auth_requests_pending
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport StoreGauges
-from cext.broker.core.link_state cimport links_of
+from cext.broker.core.link_state cimport BrokerLinks, links_of
 from cext.broker.core.resident cimport heap_bytes
 from cext.broker.core.stats cimport (
     DROP_REASONS, REFUSED_REASONS, STATS_N, STAT_ANSWERS_STALE, STAT_AUTH_REQUESTS, STAT_AUTH_REQUESTS_PENDING,
@@ -20,7 +20,7 @@ from cext.broker.core.stats cimport (
     STAT_DISK_TOTAL_BYTES, STAT_DISK_TROUBLE, STAT_DISK_WAITING_BYTES, STAT_DROPS, STAT_EVENTS_LOST, STAT_FILTERS, STAT_UPGRADES,
     STAT_UPGRADES_CLOSED, STAT_UPGRADES_MOVED, STAT_UPGRADE_PAUSE_US,
     STAT_HEAP_BYTES, STAT_HEAP_BYTES_MAX, STAT_INDEX_BUCKETS, STAT_INDEX_BYTES, STAT_INDEX_CACHE_HITS, STAT_INDEX_CACHE_MISSES, STAT_INDEX_DEPTH,
-    STAT_INDEX_EXACT, STAT_INDEX_LOAD, STAT_INDEX_NODES, STAT_MESSAGES_IN, STAT_MESSAGES_OUT, STAT_NEWCOMERS, STAT_NEWCOMERS_BYTES, STAT_POOL_IDLE, STAT_POOL_USED,
+    STAT_INDEX_EXACT, STAT_INDEX_LOAD, STAT_INDEX_NODES, STAT_LINKS_BYTES_IN, STAT_LINKS_BYTES_OUT, STAT_MESSAGES_IN, STAT_MESSAGES_OUT, STAT_NEWCOMERS, STAT_NEWCOMERS_BYTES, STAT_POOL_IDLE, STAT_POOL_USED,
     STAT_PROTOCOL_DISCONNECTS, STAT_PUBLISH_BYTES_IN, STAT_PUBLISH_BYTES_OUT, STAT_PUBLISH_DROPPED, STAT_PUBLISH_IN,
     STAT_PUBLISH_OUT, STAT_REFUSED, STAT_RESIDENT_BYTES, STAT_RETAINED, STAT_RETAINED_SYSTEM, STAT_RETAINED_TREE_BYTES, STAT_SHARED_SUBSCRIPTIONS,
     STAT_SOCKETS, STAT_STORE_BYTES, STAT_STORE_MESSAGES, STAT_SUBSCRIPTIONS, STAT_TLS_HANDSHAKES, STAT_TLS_HANDSHAKES_FAILED, STAT_TURN_US_MAX, STAT_TURN_WORK_MAX,
@@ -80,12 +80,27 @@ cdef void stats_of_clients(Broker* b, uint64_t* v) noexcept nogil:
     v[STAT_PROTOCOL_DISCONNECTS] = b.stats.protocol_disconnects
     v[STAT_BYTES_IN] = b.reactor.bytes_in
     v[STAT_BYTES_OUT] = b.reactor.bytes_out
-    v[STAT_UNSENT_BYTES] = b.reactor.unsent_bytes
+    v[STAT_LINKS_BYTES_IN] = b.reactor.inner_in
+    v[STAT_LINKS_BYTES_OUT] = b.reactor.inner_out
+    v[STAT_UNSENT_BYTES] = b.reactor.unsent_bytes - links_unsent(b)
     v[STAT_UNSENT_PACKETS] = packets_unsent(b)
     v[STAT_BUFFERS_USED_BYTES] = b.reactor.buffers.used_bytes
     v[STAT_BUFFERS_IDLE_BYTES] = b.reactor.buffers.idle_bytes
     v[STAT_POOL_USED] = b.clients.used
     v[STAT_POOL_IDLE] = b.clients.idle
+
+
+cdef uint64_t links_unsent(Broker* b) noexcept nogil:
+    """Return the bytes that wait for the sockets of links."""
+    cdef BrokerLinks* l = links_of(b)
+    cdef uint64_t n = 0
+    cdef uint32_t slot
+    cdef int way
+    if l != NULL:
+        for slot in range(l.n):
+            for way in range(2):
+                n += l.peers[slot].conns[way].conn.out_bytes if l.peers[slot].conns[way] != NULL else 0
+    return n
 
 
 cdef uint64_t packets_unsent(Broker* b) noexcept nogil:

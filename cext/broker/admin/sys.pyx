@@ -12,7 +12,7 @@ from libc.string cimport strlen
 
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
 from cext.broker.admin.sys_topics cimport (
-    SYS_ABOVE_ZERO, SYS_GAUGES, SYS_LOADS, SYS_TOPICS, SYS_WITH_STORE, SysTopic,
+    SYS_ABOVE_ZERO, SYS_GAUGES, SYS_LOADS, SYS_TOPICS, SYS_WITH_STORE, SYS_WITH_WORKERS, SysTopic,
 )
 from cext.broker.admin.whole cimport whole_began_ms, whole_collect, whole_gauges
 from cext.broker.core.broker cimport Broker
@@ -152,7 +152,9 @@ cdef void publish_stat(Broker* b, Sys* y, int i) noexcept nogil:
     cdef uint64_t value = y.values[topic.stat]
     cdef char text[SYS_TEXT_MAX]
     cdef int n
-    if topic.when == SYS_WITH_STORE and b.durable == NULL or topic.when == SYS_ABOVE_ZERO and value == 0:
+    if topic.when == SYS_WITH_STORE and b.durable == NULL or topic.when == SYS_WITH_WORKERS and b.workers == NULL:
+        return
+    if topic.when == SYS_ABOVE_ZERO and value == 0:
         return
     if y.was_sent[i] and y.sent[i] == value:
         return

@@ -91,11 +91,12 @@ cdef bint memory_over(Broker* b, uint64_t reserve) noexcept nogil:
 
 cdef void resident_check(Broker* b) noexcept nogil:
     cdef uint64_t now_ms = b.reactor.now_ms
-    if b.statm_fd < 0 or (now_ms < b.resident_next_ms and b.reactor.bytes_in < b.resident_next_bytes
+    cdef uint64_t bytes_in = b.reactor.bytes_in + b.reactor.inner_in
+    if b.statm_fd < 0 or (now_ms < b.resident_next_ms and bytes_in < b.resident_next_bytes
                           and b.reactor.n_accepted < b.resident_next_accepted):
         return
     b.resident_next_ms = now_ms + READ_EVERY_MS
-    b.resident_next_bytes = b.reactor.bytes_in + READ_EVERY_BYTES
+    b.resident_next_bytes = bytes_in + READ_EVERY_BYTES
     b.resident_next_accepted = b.reactor.n_accepted + READ_EVERY_CONNECTIONS
     heap_watch(b)
     if b.settings.memory_limit == 0:

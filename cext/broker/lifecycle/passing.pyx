@@ -44,7 +44,7 @@ from cext.broker.persist.publication cimport memory_short
 from cext.net.conn cimport conn_close, conn_drop_input, conn_open, conn_resume
 from cext.net.conn_output cimport conn_flush, conn_room, conn_wrote
 from cext.net.conn_state cimport (
-    ACCEPTS_MAX, ARENA_BYTES, Address, CONN_CLOSED, CONN_CLOSING, CONN_HUNGRY, CONN_MOVED, CONN_PAUSED, CONN_RELAY, Conn, conn_unsent,
+    ACCEPTS_MAX, ARENA_BYTES, Address, CONN_CLOSED, CONN_CLOSING, CONN_HUNGRY, CONN_INNER, CONN_MOVED, CONN_PAUSED, CONN_RELAY, Conn, conn_unsent,
 )
 from cext.net.reactor cimport reactor_watch_notice, reactor_watch_passage
 from cext.net.system cimport AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, c_close, c_write, iovec
@@ -131,6 +131,7 @@ ctypedef struct Move:
     uint8_t in_file                     # 1: the second descriptor is the memory file
     uint8_t is_new                      # 1: nothing was read, and its TLS handshake begins in the worker that gets it
     uint8_t is_link                     # 1: no connection of a client, but a new link from another worker
+    uint8_t is_relay                    # 1: one end of a relay; the worker that accepted the connection counts its bytes
     uint8_t is_web                      # 1: WebSocket frames, with the state `ws`
     Address address
     WsDecoder ws
@@ -244,6 +245,7 @@ cdef int client_pass(Broker* b, Client* c, int passage) noexcept nogil:
         return move_send(c, &m, proxied_of(c), passage, c.conn.fd)
     if socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0:
         return errno
+    m.is_relay = 1
     err = relay_send(c, &m, passage, ends[1])
     c_close(ends[1])
     if err == 0:
@@ -358,7 +360,7 @@ cdef int relay_begin(Broker* b, Client* c, int fd) noexcept nogil:
     newcomer_leave(b, c)
     c.newcomer_next = half.slab.index + 1
     c.listener.n_connections -= 1        # it counts where its client is served
-    half.conn.flags |= CONN_RELAY
+    half.conn.flags |= CONN_RELAY | CONN_INNER
     c.conn.flags |= CONN_RELAY
     workers_of(b).halves += 2
     wheel_remove(&b.wheel, &c.timer)
@@ -461,7 +463,7 @@ cdef void client_received(Broker* b, const Move* m, size_t n, const int* fds) no
     if m.is_new:
         client_welcome(b, c)
         return
-    c.conn.flags |= CONN_MOVED
+    c.conn.flags |= CONN_MOVED | (CONN_INNER if m.is_relay else 0)
     if passed_fill(b, c, m, fds[1]) != 0:
         client_end(b, c, END_REFUSED)
         return

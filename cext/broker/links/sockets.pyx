@@ -32,7 +32,7 @@ from cext.link.links cimport (
 from cext.link.state cimport LINK_IN, LINK_OUT, LinkOut
 from cext.net.conn cimport conn_close, conn_open, conn_resume
 from cext.net.conn_output cimport conn_flush, conn_lend, conn_room, conn_wrote
-from cext.net.conn_state cimport Address, CONN_CLOSED, CONN_HUNGRY, CONN_PAUSED, CONN_PEER, Conn, FLUSH_EARLY_BYTES
+from cext.net.conn_state cimport Address, CONN_CLOSED, CONN_HUNGRY, CONN_INNER, CONN_PAUSED, CONN_PEER, Conn, FLUSH_EARLY_BYTES
 from cext.net.system cimport c_close
 from cext.session.message cimport Message, message_ref
 
@@ -51,7 +51,7 @@ cdef LinkConn* socket_take(Broker* b, uint32_t slot, int way, int fd) noexcept n
         free(c)
         c_close(fd)
         return NULL
-    c.conn.flags |= CONN_PEER
+    c.conn.flags |= CONN_PEER | CONN_INNER
     c.slot = slot
     c.way = <uint8_t>way
     return c

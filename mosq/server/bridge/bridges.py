@@ -34,14 +34,17 @@ class Bridges:
     """The policies of all bridges, by name."""
     def __init__(self, engine: "Engine", report: "Callable[[int, str], None]", wake: "Callable[[], None]",
                  clock: "Callable[[], float]" = time.monotonic,
-                 getaddrinfo: "Callable[..., Any]" = socket.getaddrinfo, asked: bool = False) -> None:
-        """`asked`: a bridge begins with the event "ready" of the data plane, when a worker knows all others."""
+                 getaddrinfo: "Callable[..., Any]" = socket.getaddrinfo, asked: bool = False,
+                 admit: "Callable[[], None] | None" = None) -> None:
+        """`asked`: a bridge begins with the event "ready" of the data plane, when a worker knows all others. `admit`:
+        lets the clients in that wait; None: the engine does."""
         self.engine, self.report, self.now_s = engine, report, clock
         self.lookups = Lookups(wake, getaddrinfo)
         self.find, self.try_one = self.lookups.find, self.lookups.try_one
         self.policies: dict[str, BridgePolicy] = {}
         self.failed: collections.deque[BridgeEvent] = collections.deque()
         self.held_s = NEVER             # time until which new clients wait; NEVER: they do not wait
+        self._admit = admit if admit is not None else lambda: engine.hold_connects(False)
         self.asked, self.unasked = asked, set[str]()    # names of the bridges whose event has not come
 
     # ---- what the control plane calls
@@ -57,9 +60,11 @@ class Bridges:
 
     def admit_clients(self) -> None:
         """Admit the clients that wait, if all first attempts have ended or the time is over."""
-        if self.held_s != NEVER and (self.now_s() >= self.held_s or not self._opening()):
+        if self.held_s != NEVER and self.unasked:       # a worker serves no client before these events either
+            self.held_s = self.now_s() + FIRST_WITHIN_S
+        elif self.held_s != NEVER and (self.now_s() >= self.held_s or not self._opening()):
             self.held_s = NEVER
-            self.engine.hold_connects(False)
+            self._admit()
 
     def _opening(self) -> bool:
         now_s = self.now_s()

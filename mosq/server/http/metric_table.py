@@ -36,8 +36,11 @@ PLAIN = (
     ("publish_bytes_out", COUNTER, "publish_sent_bytes", 1, "Payload of sent PUBLISH packets."),
     ("publish_dropped", COUNTER, "publish_dropped", 1, "Dropped messages and deliveries; mosq_drops_total has the "
      "reasons."),
-    ("bytes_in", COUNTER, "network_received_bytes", 1, "Bytes received from sockets."),
-    ("bytes_out", COUNTER, "network_sent_bytes", 1, "Bytes sent to sockets."),
+    ("bytes_in", COUNTER, "network_received_bytes", 1, "Bytes received from clients and other brokers."),
+    ("bytes_out", COUNTER, "network_sent_bytes", 1, "Bytes sent to clients and other brokers."),
+    ("links_bytes_in", COUNTER, "links_received_bytes", 1, "Bytes that workers have received from each other: "
+     "links, and relayed TLS connections."),
+    ("links_bytes_out", COUNTER, "links_sent_bytes", 1, "Bytes that workers have sent to each other."),
     ("unsent_bytes", GAUGE, "output_waiting_bytes", 1, "Output that waits for sockets. If it grows, subscribers read "
      "more slowly than others publish."),
     ("unsent_packets", GAUGE, "output_waiting_packets", 1, "Upper bound of the PUBLISH packets that wait for sockets."),

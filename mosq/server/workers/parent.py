@@ -3,7 +3,8 @@ pid file, starts the workers, and watches them. It never reads a byte of a clien
 
     check -> listen -> pid file -> worker 1 -> the other workers -> watch ... SIGTERM or SIGINT -> stop all -> exit 0
                                                                       |
-            SIGHUP: round.py   a worker ended or is silent: start again   SIGUSR1, SIGUSR2, SIGRTMIN: to all workers
+            SIGHUP: round.py   a worker ended or is silent: start again   SIGUSR2, SIGRTMIN: to all workers
+                                                                          SIGUSR1: saving.py
 
 A worker is a fork without exec. It has the configuration, the sockets and the modules in memory already, so it starts
 again at once, and the memory of the modules is shared. The price is that the parent must have no thread: a thread could
@@ -48,8 +49,9 @@ from mosq.server.control import (
 )
 from mosq.server.opening import opening_lines, reachable
 from mosq.server.reload import address_of, reason_of, refuse, report_applied
+from mosq.server.saving import Polled, Saver
 from mosq.server.settings import engine_listeners, http_listeners, log_mask
-from mosq.server.storage import key_of, may_divide
+from mosq.server.storage import key_of, may_divide, may_take_over
 from mosq.server.workers.asking import asking_pair
 from mosq.server.workers.channel import channel_pair
 from mosq.server.workers.identity import name_process
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
     from mosq.server.workers.channel import Channel
 
 TURN_S = 1.0                    # the longest wait
+ADMIT_WITHIN_S = 1.0            # time that clients wait for the bridges of other workers, when all workers are ready
 READS_MAX = 5                   # of one reload, if its files change again and again
 STOP_S = 3.0                    # from SIGTERM to SIGKILL; a worker needs less than one second
 PARENT_NAME = "mosq"
@@ -115,6 +118,7 @@ class Parent:
     """The parent of the workers of one broker."""
 
     given: Given
+    saver: Saver                        # writes mosquitto.db
 
     def __init__(self, config: "Config", taken: "Signals", quiet: bool, verbose: bool,
                  load: "Callable[[], Config]", owner: "Owner | None" = None) -> None:
@@ -139,6 +143,8 @@ class Parent:
         self._http: list[Bound] = []        # the sockets of HTTP listeners, which worker 1 serves
         self._pid_file: str | None = None
         self._status = EXIT_OK
+        self._changes = (0, 0)          # messages and batches that all workers have written
+        self._writing: Polled | None = None     # the process that writes mosquitto.db now
 
     # ---- start
 
@@ -166,7 +172,7 @@ class Parent:
                 self.log.report(WARNING, f"Warning: {text}")
         self.log.release()
         try:
-            if may_divide(self.config):
+            if may_divide(self.config) or may_take_over(self.config):
                 process.load_now(process.LOADED_FOR_TAKE_OVER)
             with process.Acting(self._user), self.signals.reading:
                 key = key_of(self.config, self.log.report)
@@ -177,6 +183,7 @@ class Parent:
                 for line in opening_lines(listener):
                     self.log.report(INFORMATION, line)
             self.given = self._shared(key)
+            self.saver = Saver(self.config, lambda: self._changes, self.log.report, self._write, key)
             self._settle()
         except ValueError as error:
             raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
@@ -257,6 +264,8 @@ class Parent:
             os.close(self.signals.read_fd)
             os.close(self.signals.write_fd)
             os.close(self._reload_fd)
+            if self._writing is not None:
+                os.close(self._writing.fd)
             for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC"):
                 os.environ.pop(name, None)
             status = self._serve_as(place, channel, before)
@@ -299,6 +308,7 @@ class Parent:
         if self._owner is not None:
             self._owner.ready(self._sockets)
         systemd.notify("READY=1")
+        process.load_now(process.LOADED_FOR_SAVING if self.saver.saves() else ())
         ping_s = (systemd.watchdog_s() or 0.0) / 3
         pinged_s = 0.0
         while self._turn():
@@ -306,7 +316,9 @@ class Parent:
                 pinged_s = time.monotonic()
                 systemd.notify("WATCHDOG=1")
         systemd.notify("STOPPING=1")
-        return self._stop()
+        status = self._stop()
+        self.saver.finish()
+        return status
 
     def _start(self, slots: list[Slot]) -> bool:
         """Start workers, and wait until they serve clients. Return False if a signal asks for the stop. Raises
@@ -334,6 +346,8 @@ class Parent:
                 poll.register(slot.channel.fileno(), select.POLLIN)
         if self._owner is not None:
             poll.register(self._owner.fileno(), select.POLLIN)
+        if self._writing is not None:
+            poll.register(self._writing.fd, select.POLLIN)
         before_s = time.monotonic()
         readable = [fd for fd, _ in poll.poll(1000 * self._wait_s(before_s))]
         now_s = time.monotonic()
@@ -347,13 +361,17 @@ class Parent:
         self._decide(now_s)
         # a worker prepares a reload with the rules of that moment, so no change comes between
         self._order.look(now_s, self._round is None and not self._again)
+        self._admit(now_s)
+        self._save(readable)
         if self._reload_fd in readable:
             self._ask_reload(by_signal=True)
         return (self._owner is None or self._owner.serve(self.slots, self.given.key)) and self._signals()
 
     def _wait_s(self, now_s: float) -> float:
-        due = [slot.due_s for slot in self.slots if slot.due_s is not None and self._round is None]
-        return max(0.0, min([TURN_S, *(one - now_s for one in due)]))
+        due = [slot.due_s - now_s for slot in self.slots if slot.due_s is not None and self._round is None]
+        due += [slot.held_s - now_s for slot in self.slots if slot.held_s is not None]
+        save_s = self.saver.due_in_s() if self._writing is None else None
+        return max(0.0, min([TURN_S, *due, *([] if save_s is None else [save_s])]))
 
     def _receive(self, slot: Slot, now_s: float) -> None:
         for message, fds in slot.channel.receive() if slot.channel is not None else ():
@@ -363,13 +381,34 @@ class Parent:
                 slot.ready = True
                 if slot.status is not None:
                     self.log.report(INFORMATION, f"{slot.name} (process {slot.pid}) serves clients again.")
+                slot.held_s = now_s + ADMIT_WITHIN_S if self.config.bridges else None
             elif message["is"] == "failed":
                 slot.failure = message
+            elif message["is"] == "bridged":
+                slot.bridged = True
             elif message["is"] == "checked" and self._round is not None:
                 self._round.answered(slot, message)
             elif message["is"] == "reload":
                 self._ask_reload()
+            elif message["is"] == "changes":
+                self._changes = (self._changes[0] + message["messages"], self._changes[1] + message["commits"])
             self._order.received(slot, message, fds, now_s)
+
+    def _admit(self, now_s: float) -> None:
+        """Let workers serve clients when the first attempts of all bridges have ended, or the time is over: the first
+        message must find the bridges. During a reload they wait for its end."""
+        if self._round is not None or self._again:
+            return
+        ended = all(slot.bridged for slot in self.slots)
+        linked = all(slot.ready for slot in self.slots)     # before, a worker serves no client
+        for slot in self.slots:
+            if slot.held_s is None or slot.channel is None:
+                continue
+            if not linked:
+                slot.held_s = now_s + ADMIT_WITHIN_S
+            elif ended or now_s >= slot.held_s:
+                slot.held_s = None
+                slot.channel.send({"do": "admit"})
 
     def _link(self, slot: Slot) -> None:
         """Connect a worker with each of those that are ready: one stream socket for each direction. A worker that was
@@ -418,7 +457,9 @@ class Parent:
                 from mosq.server.upgrade.leaving import refuse_workers
 
                 refuse_workers(self.log.report)
-            elif number in (signals.SAVE, signals.PRINT_TREES, signals.REOPEN_LOG):
+            elif number == signals.SAVE:
+                self.saver.save()
+            elif number in (signals.PRINT_TREES, signals.REOPEN_LOG):
                 for slot in self.slots:
                     if slot.ready:      # before, the signals would have no effect
                         slot.kill(number)
@@ -493,11 +534,34 @@ class Parent:
 
     def _apply(self, config: "Config") -> None:
         old, self.config = self.config, config
+        self.saver.config = config
         try:
             self.log.change(config, log_mask(config, self._quiet, self._verbose), self.log.prepare(config))
         except (OSError, ImportError) as error:
             self.log.report(ERROR, f"Error: {reason_of(error)}")        # the workers have opened it before
         report_applied(self.log, old, config)
+
+    # ---- Mosquitto's file
+
+    def _write(self, job: list[str]) -> Polled:
+        """Begin to write the file in another process, which keeps nothing of this one open."""
+        writing = Polled(job, self.given.key, self._become_writer)
+        self._writing = None if writing.ended else writing
+        return writing
+
+    def _become_writer(self) -> None:
+        """Give up root's rights and all descriptors."""
+        self._acting.__exit__(None, None, None)
+        if self._user is not None:
+            process.become(self._user)
+        os.closerange(process.STDERR_FD + 1, process.MOST_DESCRIPTORS)
+
+    def _save(self, readable: list[int]) -> None:
+        if self._writing is not None and self._writing.fd in readable:
+            self._writing.look()
+            if self._writing.ended:
+                self._writing = None
+        self.saver.serve()
 
     # ---- stop
 

@@ -22,6 +22,8 @@ class Slot:
         self.channel: Channel | None = None
         self.ready = False              # whether it serves clients
         self.failure: Message | None = None     # why the last process could not start
+        self.bridged = False            # whether the first attempts of its bridges have ended
+        self.held_s: float | None = None    # until when its clients wait for bridges; None: they do not
         self.seen_s = 0.0               # time of its last sign of life
         self.due_s: float | None = None     # when the next process starts; None: there is one, or none shall start
         self._started_s = 0.0
@@ -35,6 +37,7 @@ class Slot:
     def began(self, pid: int, channel: "Channel", now_s: float) -> None:
         """Note a new process."""
         self.pid, self.channel, self.ready, self.due_s, self.failure = pid, channel, False, None, None
+        self.bridged, self.held_s = False, None
         self._started_s = self.seen_s = now_s
 
     def reap(self) -> str | None:

@@ -87,6 +87,14 @@ class Worker:
         self.channel.send({"is": "failed", "text": error.text[:ERROR_CHARACTERS_MAX],
                            "wrong_config": error.wrong_config})
 
+    def bridged(self) -> None:
+        """Report that the first attempts of the own bridges have ended; the parent admits clients when all have."""
+        self.channel.send({"is": "bridged"})
+
+    def changed(self, messages: int, commits: int) -> None:
+        """Report how many more messages and batches were written; the parent counts them for `autosave_interval`."""
+        self.channel.send({"is": "changes", "messages": messages, "commits": commits})
+
     def alive(self) -> None:
         """Report that the loop works. Called by the thread of the watchdog: the main thread may wait for a file."""
         self.channel.send({"is": "alive"})
@@ -120,6 +128,8 @@ class Worker:
             self._check(control, message)
         elif what == "apply":
             self._apply(control)
+        elif what == "admit":
+            control.engine.hold_connects(False)
         elif what == "drop":
             self._drop()
             control.engine.begin_reload(message["reloads"])

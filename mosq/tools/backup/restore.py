@@ -14,7 +14,7 @@ import time
 
 from mosq.server import layout
 from mosq.tools.backup.archive import CONFIG, STORE, BackupError, Reader
-from mosq.tools.db.mark import BEFORE_RESTORE, sync_folder
+from mosq.tools.db.mark import BEFORE_RESTORE, WORKER, sync_folder
 from mosq.tools.db.store import LOCK, StoreError, StoreSource, open_store, segment_files
 
 TYPE_CHECKING = False
@@ -115,7 +115,7 @@ def _stores_in(stage: str) -> list[str]:
     if found is None:
         return [stage]
     layout.mark_restored(stage)
-    folders = [os.path.join(stage, f"{layout.WORKER}{i + 1}") for i in range(found.workers)]
+    folders = [os.path.join(stage, f"{WORKER}{i + 1}") for i in range(found.workers)]
     for folder in folders:
         os.makedirs(folder, 0o700, exist_ok=True)
     return [folder for folder in folders if segment_files(folder)]

@@ -13,7 +13,7 @@ from mosq.server import layout
 from mosq.server.storage import store_root
 from mosq.tools.backup.archive import CONFIG, FORMAT, FORMAT_WORKERS, GZIP, STORE, BackupError, Writer
 from mosq.tools.backup.sources import OpenFiles, StoreCopy, config_files, config_name, open_streams
-from mosq.tools.db.mark import sync_folder
+from mosq.tools.db.mark import WORKER, sync_folder
 from mosq.tools.db.store import LOCK, SEGMENT, StoreSource
 
 TYPE_CHECKING = False
@@ -45,7 +45,7 @@ class Stores:
         names = os.listdir(folder) if os.path.isdir(folder) else []
         self.layout = _layout_of(folder, names)
         if self.layout is not None:
-            self.parts = [f"{layout.WORKER}{i + 1}" for i in range(self.layout.workers)]
+            self.parts = [f"{WORKER}{i + 1}" for i in range(self.layout.workers)]
         else:
             self.parts = [""] if any(name.startswith(SEGMENT) for name in names) else []
 

@@ -16,7 +16,7 @@ from mosq.auth.dynsec.check import readable_directory
 from mosq.config.files import FILE, SECRET_FILES, pointers
 from mosq.config.plugin import DYNAMIC_SECURITY, all_plugins
 from mosq.tools.backup.archive import CONFIG, STORE, BackupError
-from mosq.tools.db.store import WORKER
+from mosq.tools.db.mark import WORKER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

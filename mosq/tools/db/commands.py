@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mosq.tools.db.several import Stores
-    from mosq.tools.db.store import Source
 
 EXIT_OK, EXIT_FAILED = 0, 1
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -209,10 +208,11 @@ def export(                             # parameters: one for each option of the
         from mosq.tools.db.export import export as export_to
         from mosq.tools.db.several import joined
 
-        with (joined(open_stores(directory)) as source,
-              progress_bar("exporting", 2 * source.total_bytes(), quiet) as bar):
-            if mosquitto is not None:
-                return _export_mosquitto(source, mosquitto, force, bar.update)
+        stores = open_stores(directory)
+        if mosquitto is not None:
+            with progress_bar("exporting", 2 * stores.total_bytes(), quiet) as bar:
+                return _export_mosquitto(stores, mosquitto, force, bar.update)
+        with joined(stores) as source, progress_bar("exporting", 2 * source.total_bytes(), quiet) as bar:
             if jsonl == "-":
                 written, missing = export_to(source, Lines(sys.stdout), bar.update)
             else:
@@ -230,7 +230,7 @@ def export(                             # parameters: one for each option of the
     return guarded(run)
 
 
-def _export_mosquitto(source: "Source", path: str, force: bool, progress: "Callable[[int], None]") -> int:
+def _export_mosquitto(stores: "Stores", path: str, force: bool, progress: "Callable[[int], None]") -> int:
     import os
 
     from mosq.tools.db.mosquitto_save import put_in_place, write_file
@@ -238,7 +238,8 @@ def _export_mosquitto(source: "Source", path: str, force: bool, progress: "Calla
 
     if os.path.exists(path) and not force:
         raise StoreError(f"{path}: exists already; expected a new file, or --force")
-    written = write_file(source, path, {}, progress)
+    sources = {max(0, number - 1): source for number, source in stores.parts}
+    written = write_file(sources, path, {}, progress, stores.spread())
     put_in_place(path)
     click.echo(f"{written.text()} exported.", err=True)
     if written.missing:

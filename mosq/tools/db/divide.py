@@ -14,13 +14,13 @@ each such message, and one payload at a time.
 """
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from mosq._core import record_decode, record_encode, worker_place
+from mosq._core import record_decode, record_encode
 from mosq.tools.db import kinds
-from mosq.tools.db.partly import Links, Partly, again
+from mosq.tools.db.partly import LinkedState, Spread, decide
 from mosq.tools.db.read import walk_whole
-from mosq.tools.db.state import State, record_size
+from mosq.tools.db.state import record_size
 from mosq.tools.db.store import NewStore, StoreError, StoreSource
 
 if TYPE_CHECKING:
@@ -35,28 +35,14 @@ SHARED_BYTES = 128              # of topic, properties and payload
 DIGEST_BYTES = 16
 PID_HALF = 32768
 LISTED = 10                     # lines about the same thing
-QOS = 3                         # bits of a subscription's options
 
 
-class Spread(NamedTuple):
-    """To how many stores clients and topics belong, and the key of the hash."""
-
-    n: int
-    key: bytes
-
-    def place(self, name: bytes) -> int:
-        return worker_place(self.key, name, self.n) if self.n > 1 else 0
-
-
-class Content(State):
+class Content(LinkedState):
     """The state of one store, with what another store must know in addition."""
 
     def __init__(self, has_digests: bool, restored: bool = False) -> None:
-        super().__init__()
+        super().__init__(restored)
         self._has_digests = has_digests
-        self._restored = restored       # the stores end at different moments
-        self._parts: dict[tuple[int, int], list[int]] = {}      # of each identity that has arrived
-        self.links = Links()
         self.snos: dict[bytes, int] = {}                # by client id
         self.last_pids: dict[int, int] = {}             # by session
         self.publishers: dict[bytes, int] = {}          # topic of a retained message: lsn of its RETAINED_FROM
@@ -77,11 +63,8 @@ class Content(State):
     def _end(self, lsn: int, f: dict[Any, Any]) -> None:
         sno = f["sno"]
         session = self.sessions.get(sno)
-        if session is not None:
-            if self.snos.get(session.id) == sno:
-                del self.snos[session.id]
-            for pid in session.inbox:
-                self.links.open.pop((sno, pid), None)
+        if session is not None and self.snos.get(session.id) == sno:
+            del self.snos[session.id]
         self.last_pids.pop(sno, None)
         super()._end(lsn, f)
 
@@ -108,40 +91,6 @@ class Content(State):
     def _retained_from(self, lsn: int, f: dict[Any, Any]) -> None:
         if f["topic"] in self.retained:
             self.publishers[f["topic"]] = lsn
-
-    def _inbox(self, lsn: int, f: dict[Any, Any]) -> None:
-        super()._inbox(lsn, f)
-        if f.get("identity"):
-            self.links.open[f["sno"], f["pid"]] = Partly(f)
-
-    def _inbox_done(self, lsn: int, f: dict[Any, Any]) -> None:
-        super()._inbox_done(lsn, f)
-        self.links.open.pop((f["sno"], f["pid"]), None)
-
-    def _link_run(self, _lsn: int, f: dict[Any, Any]) -> None:
-        self.links.log = f["log"]
-
-    def _link_identity(self, _lsn: int, f: dict[Any, Any]) -> None:
-        if (f["log"], f["identity"], f["part"]) not in self.links.arrived:
-            self.links.arrived.add((f["log"], f["identity"], f["part"]))
-            self._parts.setdefault((f["log"], f["identity"]), []).append(f["part"])
-
-    def _link_identity_gone(self, _lsn: int, f: dict[Any, Any]) -> None:
-        for part in self._parts.pop((f["log"], f["identity"]), ()):
-            self.links.arrived.discard((f["log"], f["identity"], part))
-        if self._restored:              # perhaps it was released after the moment at which the store of its worker ends
-            self.links.gone.add((f["log"], f["identity"]))
-
-    def _link_choice(self, _lsn: int, f: dict[Any, Any]) -> None:
-        self.links.choices[f["identity"], f["part"]] = f["worker"]
-
-    def _link_will(self, lsn: int, f: dict[Any, Any]) -> None:
-        super()._link_will(lsn, f)
-        self.links.wills[f["number"]] = Partly({**f, "identity": f["handle"], "local_done": True})
-
-    def _waiting_will_gone(self, lsn: int, f: dict[Any, Any]) -> None:
-        super()._waiting_will_gone(lsn, f)
-        self.links.wills.pop(f["number"], None)
 
     def _streams(self, _lsn: int, f: dict[Any, Any]) -> None:
         self.streams = {one["name"]: one["seqs"] for one in f["streams"]}
@@ -251,7 +200,7 @@ class Division:
                 for name in store.copies.values():
                     self._left[name] = self._left.get(name, 0) + 1
         self._wills = [0] * self.new.n      # last number of a will that waits for a plugin
-        self._decide_partly()
+        self.again = decide({store.place: store.content for store in self.stores}, self.old)
 
     def _claim(self, owners: dict[bytes, int], name: bytes, place: int) -> bool:
         """Note which store a name is in; return whether another one has it too."""
@@ -262,20 +211,6 @@ class Division:
 
     def _counts(self, topic: bytes, store: Old) -> bool:
         return self._of_topic.get(topic, store.place) == store.place
-
-    def _decide_partly(self) -> None:
-        links = {store.place: store.content.links for store in self.stores}
-        if not any(one.open or one.wills for one in links.values()):
-            return
-        for store in self.stores:
-            sessions = store.content.sessions.values()
-            # QoS 0 is in no store, and may be lost
-            store.content.links.learn(filter for session in sessions
-                                      for filter, (options, *_) in session.subscriptions.items() if options & QOS)
-        for store in self.stores:
-            for partly in (*store.content.links.open.values(), *store.content.links.wills.values()):
-                partly.again = again(partly, store.place, links, self.old.place(partly.topic), self.old.key)
-                self.again += partly.again and partly.began
 
     # -- the second walk
 

@@ -21,6 +21,8 @@ PARTLY = "partly"  # imported, but parts of the file were left out as invalid
 # names of former stores: in the store's folder, and beside it after `mosq restore`
 REPLACED, REMOVED, BEFORE_RESTORE = "replaced", "removed", ".before-restore"
 ASIDE = (f"{REPLACED}.", f"{REMOVED}.")
+# names in the folder of the stores of workers (mosq/server/layout.py)
+LAYOUT, WORKER, RESTORED = "workers", "worker.", "restored"
 FORMER_MANY = 2                 # more former stores than this are reported
 TAKEN_OVER, FOREIGN = "taken-over", "foreign"  # a file that mosq keeps under another name: read by it, or unknown to it
 

@@ -1,8 +1,14 @@
-"""Write the content of a store as a persistence file of Mosquitto: what Mosquitto itself would have in its file.
+"""Write the content of a store, or of the stores of workers, as a persistence file of Mosquitto: what Mosquitto itself
+would have in its file.
 
-The store is read twice, and may be that of a running broker. The first walk learns which records are needed; the second
+A store is read twice, and may be that of a running broker. The first walk learns which records are needed; the second
 one writes the messages. Cleaning may move a record between the walks: a copy behind the end of the first walk
 then counts for it. Memory: that of `State`, and 19 bytes per delivery.
+
+The content of one worker's store follows that of another. A message with subscribers at several workers is in each of
+their stores, and so several times in the file. While the broker runs, each store is read at a moment of its own; one
+QoS 2 message that is on its way between workers may then be in the file for some subscribers, and again with its
+publisher (partly.py).
 
 Not in the file, because its format has no place for them: wills, refused messages of inbound QoS 2, and the contents of
 messages whose PUBREC has arrived (one empty message stands for them; only their PUBREL is sent).
@@ -26,8 +32,9 @@ from mosq.tools.db.mosquitto_format import (
     WAIT_PUBREC,
     WAIT_PUBREL,
 )
+from mosq.tools.db.partly import LinkedState, Spread, decide
 from mosq.tools.db.read import walk, walk_whole
-from mosq.tools.db.state import HALF, State
+from mosq.tools.db.state import HALF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
 
 ENTRY_RETAIN = 0x80
 DELIVERY = struct.Struct("<IHBIQ")  # position, packet id, qos with flags, subscription identifier, id of the message
+ALONE = Spread(1, b"")
 RELEASED_TOPIC = b"mosq/released"  # of the empty message that stands for one whose PUBREC has arrived
 
 
@@ -53,11 +61,11 @@ class Publisher:
         self.id, self.user, self.security, self.pid = id, user, security, pid
 
 
-class FileState(State):
+class FileState(LinkedState):
     """A State that also remembers last packet ids, securities, and the publishers of retained messages."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(apart=True)
         self.last_pids: dict[int, int] = {}
         self.securities: dict[int, int] = {}
         self.publishers: dict[bytes, Publisher] = {}
@@ -97,35 +105,64 @@ class Written:
 
 
 class MosquittoExport:
-    """Export a store once. `ports`: the port of the listener for each number of a security, if it is known."""
+    """Export a store once, or the stores of workers: `sources` has the store of each worker by its place. `ports`:
+    the port of the listener for each number of a security, if it is known. `spread`: of the topics."""
 
-    def __init__(self, source: "Source", out: IO[bytes], progress: "Progress | None" = None,
-                 ports: "Mapping[int, int] | None" = None, now_s: float | None = None) -> None:
-        self._source, self._out, self._progress, self._ports = source, out, progress, ports or {}
-        self._now_s = time.time() if now_s is None else now_s
-        self._state = FileState()
+    def __init__(                       # parameters: a description of stores, and the moment
+            self, sources: "Mapping[int, Source]", out: IO[bytes], progress: "Progress | None" = None,
+            ports: "Mapping[int, int] | None" = None, now_s: float | None = None, spread: Spread = ALONE) -> None:
+        now_s = time.time() if now_s is None else now_s
+        self._out, self._spread = out, spread
+        self._parts = {place: Part(source, out, progress, ports or {}, now_s) for place, source in sources.items()}
+
+    def run(self) -> Written:
+        """Write the file. Raises StoreError and OSError."""
+        written = Written()
+        for part in self._parts.values():
+            part.read()
+        decide({place: part.state for place, part in self._parts.items()}, self._spread)
+        self._out.write(chunks.header() + chunks.config(0))
+        last_id = 0
+        for part in self._parts.values():
+            last_id = part.write(written, last_id)
+        self._out.seek(HEADER.size)
+        self._out.write(chunks.config(last_id))
+        return written
+
+
+class Part:
+    """The content of one store."""
+
+    def __init__(self, source: "Source", out: IO[bytes], progress: "Progress | None", ports: "Mapping[int, int]",
+                 now_s: float) -> None:
+        self._source, self._out, self._progress, self._ports, self._now_s = source, out, progress, ports, now_s
+        self.state = FileState()
         self._todo: set[int] = set()  # needed records that the second walk has not found yet
         self._end = 0
         self._deliveries: dict[int, bytearray] = {}  # by session
         self._inbox: dict[int, list[tuple[int, int]]] = {}  # by session: packet id, id of the message
         self._retained = array("Q")
-        self._last_id = 0
-        self.written = Written()
+        self._first_id = self._last_id = 0
 
     def _begin(self) -> "Each":
-        self._state = FileState()
-        return self._state.apply
+        self.state = FileState()
+        return self.state.apply
 
-    def run(self) -> Written:
-        """Write the file. Raises StoreError and OSError."""
+    def read(self) -> None:
+        """Learn what is needed. Raises StoreError."""
         loss, _ = walk_whole(self._source, self._begin, self._progress)
-        state, written = self._state, self.written
-        state.end()
-        self._end = written.end_lsn = loss["end_lsn"]
+        self.state.end()
+        self._end = loss["end_lsn"]
+
+    def write(self, written: Written, last_id: int) -> int:
+        """Write the content, and count it; the ids of its messages follow `last_id`. Return the last one. Raises
+        StoreError and OSError."""
+        state = self.state
+        self.written, self._first_id, self._last_id = written, last_id + 1, last_id
         self._todo = set(state.live)
-        self._out.write(chunks.header() + chunks.config(0))
         walk(self._source, self._record, self._progress)
-        written.missing = len(self._todo)
+        written.missing += len(self._todo)
+        written.end_lsn = self._end
         released_id = self._released()
         sessions = [session for session in state.sessions.values() if session.lsn >= 0 and session.id]
         for session in sessions:
@@ -136,10 +173,8 @@ class MosquittoExport:
                 written.subscriptions += 1
         for id in self._retained:
             self._out.write(chunks.retain(id))
-        written.retained = len(self._retained)
-        self._out.seek(HEADER.size)
-        self._out.write(chunks.config(self._last_id))
-        return written
+        written.retained += len(self._retained)
+        return self._last_id
 
     # -- messages
 
@@ -149,7 +184,7 @@ class MosquittoExport:
         elif kind == kinds.INBOX:
             self._inbound(lsn, f)
         elif kind == kinds.END and lsn >= self._end:
-            self._state.sessions.pop(f["sno"], None)  # its number may belong to another client from here on
+            self.state.sessions.pop(f["sno"], None)  # its number may belong to another client from here on
         elif kind == kinds.WILL:
             self._todo.discard(lsn)
 
@@ -158,7 +193,7 @@ class MosquittoExport:
         return place == lsn or (lsn >= self._end and place in self._todo)
 
     def _message(self, lsn: int, f: dict[Any, Any]) -> None:
-        state, topic, found = self._state, f["topic"], {lsn}
+        state, topic, found = self.state, f["topic"], {lsn}
         entries: list[Entry] = []
         if lsn in self._todo or lsn >= self._end:
             for entry in f["entries"]:
@@ -183,19 +218,20 @@ class MosquittoExport:
             self._retained.append(id)
 
     def _inbound(self, lsn: int, f: dict[Any, Any]) -> None:
-        session = self._state.sessions.get(f["sno"])
+        session = self.state.sessions.get(f["sno"])
         place, _ = session.inbox.get(f["pid"], (-1, False)) if session is not None else (-1, False)
         if session is None or place < 0 or not self._stands_for(place, lsn):
             return
         self._todo -= {place, lsn}
-        if not f["refused"]:
-            security = self._state.securities.get(f["sno"], -1)
+        partly = self.state.links.open.get((f["sno"], f["pid"]))
+        if not f["refused"] and (partly is None or partly.again):
+            security = self.state.securities.get(f["sno"], -1)
             publisher = Publisher(session.id, session.user or b"", security, f["pid"])
             self._inbox.setdefault(f["sno"], []).append((f["pid"], self._body(lsn, f, False, publisher)))
 
     def _body(self, lsn: int, f: dict[Any, Any], is_retained: bool, publisher: Publisher | None) -> int:
         """Write a stored message; return its id."""
-        id, by = lsn + 1, publisher
+        id, by = self._first_id + lsn, publisher
         self._out.write(chunks.message(
             id, f["topic"], f["payload"], f["props"], f["qos"], bool(f["retain"]) or is_retained,
             -(-f["expires_wall_ms"] // 1000), by.id if by else b"", by.user if by else b"",
@@ -207,7 +243,7 @@ class MosquittoExport:
 
     def _released(self) -> int:
         """Write the message that stands for those whose PUBREC has arrived; return its id, or 0 if there are none."""
-        if not any(session.released for session in self._state.sessions.values()):
+        if not any(session.released for session in self.state.sessions.values()):
             return 0
         self._last_id += 1
         self._out.write(chunks.message(self._last_id, RELEASED_TOPIC, b"", b"", 2, False))
@@ -219,7 +255,7 @@ class MosquittoExport:
         never = s.expiry_s == EXPIRY_NEVER
         ends_s = 0 if never else s.ends_wall_ms // 1000 or int(self._now_s) + s.expiry_s
         queue, last_pid = self._queue(s, released_id)
-        port = kinds.port_of(self._state.securities.get(s.sno, -1), self._ports)
+        port = kinds.port_of(self.state.securities.get(s.sno, -1), self._ports)
         self._out.write(chunks.client(s.id, s.user or b"", ends_s, s.expiry_s, last_pid, port))
         for pid, id in self._inbox.get(s.sno, ()):
             self._out.write(chunks.client_message(id, s.id, pid, 2, WAIT_PUBREL, IN, False, False, 0))
@@ -235,7 +271,7 @@ class MosquittoExport:
     def _queue(self, s: "Session", released_id: int) -> "tuple[list[Entry], int]":
         """Return [(id, packet id, qos, state, subscription identifier)] in the order of the queue, and the last packet
         id. Waiting messages have one too: Mosquitto sends them with it."""
-        last_pid = self._state.last_pids.get(s.sno, 0)
+        last_pid = self.state.last_pids.get(s.sno, 0)
         queue: list[Entry] = []
         for offset, pid, qos, sub_id, id in sorted(self._places(s, released_id)):
             if not qos & 3 or not (s.connected or offset < HALF):

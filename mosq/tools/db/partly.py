@@ -6,15 +6,27 @@ So the question is answered once, before: if each worker with a matching subscri
 done. Otherwise it is published again, and the sessions that have it get it twice.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mosq._core import filter_fits, worker_place
+from mosq.tools.db.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 SHARE = b"$share/"
 PARTS = 1 << 16
+QOS = 3                         # bits of a subscription's options
+
+
+class Spread(NamedTuple):
+    """To how many stores clients and topics belong, and the key of the hash."""
+
+    n: int
+    key: bytes
+
+    def place(self, name: bytes) -> int:
+        return worker_place(self.key, name, self.n) if self.n > 1 else 0
 
 
 class Partly:
@@ -93,3 +105,72 @@ def again(partly: Partly, place: int, workers: "Mapping[int, Links]", owner: int
         if not any(has(i, part) for i in workers) and (not partly.local_done or chosen not in (None, place)):
             return True                 # without a choice, a member of its own worker has it
     return False
+
+
+class LinkedState(State):
+    """The state of a store, with what it says about the links of its worker. `apart`: the stores end at different
+    moments, as in a backup, or while the broker runs."""
+
+    def __init__(self, apart: bool = False) -> None:
+        super().__init__()
+        self._apart = apart
+        self._parts: dict[tuple[int, int], list[int]] = {}      # of each identity that has arrived
+        self.links = Links()
+
+    def _end(self, lsn: int, f: dict[Any, Any]) -> None:
+        session = self.sessions.get(f["sno"])
+        for pid in session.inbox if session is not None else ():
+            self.links.open.pop((f["sno"], pid), None)
+        super()._end(lsn, f)
+
+    def _inbox(self, lsn: int, f: dict[Any, Any]) -> None:
+        super()._inbox(lsn, f)
+        if f.get("identity"):
+            self.links.open[f["sno"], f["pid"]] = Partly(f)
+
+    def _inbox_done(self, lsn: int, f: dict[Any, Any]) -> None:
+        super()._inbox_done(lsn, f)
+        self.links.open.pop((f["sno"], f["pid"]), None)
+
+    def _link_run(self, _lsn: int, f: dict[Any, Any]) -> None:
+        self.links.log = f["log"]
+
+    def _link_identity(self, _lsn: int, f: dict[Any, Any]) -> None:
+        if (f["log"], f["identity"], f["part"]) not in self.links.arrived:
+            self.links.arrived.add((f["log"], f["identity"], f["part"]))
+            self._parts.setdefault((f["log"], f["identity"]), []).append(f["part"])
+
+    def _link_identity_gone(self, _lsn: int, f: dict[Any, Any]) -> None:
+        for part in self._parts.pop((f["log"], f["identity"]), ()):
+            self.links.arrived.discard((f["log"], f["identity"], part))
+        if self._apart:                 # perhaps it was released after the moment at which the store of its worker ends
+            self.links.gone.add((f["log"], f["identity"]))
+
+    def _link_choice(self, _lsn: int, f: dict[Any, Any]) -> None:
+        self.links.choices[f["identity"], f["part"]] = f["worker"]
+
+    def _link_will(self, lsn: int, f: dict[Any, Any]) -> None:
+        super()._link_will(lsn, f)
+        self.links.wills[f["number"]] = Partly({**f, "identity": f["handle"], "local_done": True})
+
+    def _waiting_will_gone(self, lsn: int, f: dict[Any, Any]) -> None:
+        super()._waiting_will_gone(lsn, f)
+        self.links.wills.pop(f["number"], None)
+
+
+def decide(states: "Mapping[int, LinkedState]", spread: Spread) -> int:
+    """Set `again` of the messages that are on their way between workers; return how many are published again though a
+    part of the workers has them. `states`: by the place of the worker."""
+    links = {place: state.links for place, state in states.items()}
+    if not any(one.open or one.wills for one in links.values()):
+        return 0
+    for state in states.values():
+        # QoS 0 is in no store, and may be lost
+        state.links.learn(filter for session in state.sessions.values()
+                          for filter, (options, *_) in session.subscriptions.items() if options & QOS)
+    twice = 0
+    for place, one in links.items():
+        for partly in (*one.open.values(), *one.wills.values()):
+            partly.again = again(partly, place, links, spread.place(partly.topic), spread.key)
+            twice += partly.again and partly.began
+    return twice

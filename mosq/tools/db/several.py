@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from mosq._core import worker_place
 from mosq.server import layout
 from mosq.tools.db import show
+from mosq.tools.db.partly import Spread
 from mosq.tools.db.report import stats_rows
-from mosq.tools.db.store import STORE, StoreError, StoreSource, segment_files
+from mosq.tools.db.store import STORE, StoreError, StoreSource, segment_files, sources_of, worker_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +39,14 @@ class Stores:
         """Return the size of all files."""
         return sum(source.total_bytes() for _, source in self.parts)
 
+    def spread(self) -> Spread:
+        """Return to which of the stores a name belongs. Raises StoreError if that cannot be known."""
+        if not self.is_several:
+            return Spread(1, b"")
+        if self.layout is None:
+            raise StoreError(f"{self.problems[0]}; `mosq db check` shows more")
+        return Spread(self.layout.workers, self.layout.key)
+
     def one(self) -> "Source":
         """Return the only store. Raises StoreError if there are several."""
         if self.is_several:
@@ -49,17 +58,13 @@ class Stores:
 def stores_in(path: str) -> Stores:
     """Return the stores in a folder, or in the only store's folder in it. Raises StoreError."""
     root = _root_of(path)
-    names = [] if segment_files(root) else os.listdir(root)
-    numbers = sorted(int(name[len(layout.WORKER):]) for name in names
-                     if name.startswith(layout.WORKER) and name[len(layout.WORKER):].isdecimal())
-    if not numbers:
-        return Stores(root, [(0, StoreSource(root))])
-    folders = [(number, os.path.join(root, f"{layout.WORKER}{number}")) for number in numbers]
-    parts: list[tuple[int, Source]] = [(number, StoreSource(folder)) for number, folder in folders
-                                       if segment_files(folder)]
-    if not parts:
-        raise StoreError(f"{root}: the folders of {len(numbers)} workers have no store")
-    return Stores(root, parts, *_looked_at(root, names, len(numbers)))
+    found = sources_of(root)
+    if 0 in found:
+        return Stores(root, [(0, found[0])])
+    n = len(worker_folders(root))
+    if not found:
+        raise StoreError(f"{root}: the folders of {n} workers have no store")
+    return Stores(root, [*found.items()], *_looked_at(root, os.listdir(root), n))
 
 
 def _looked_at(root: str, names: list[str], n: int) -> tuple[layout.Layout | None, list[str]]:
@@ -135,12 +140,10 @@ def joined(stores: Stores) -> "Iterator[Source]":
         return
     import tempfile
 
-    from mosq.tools.db.divide import Division, Spread
+    from mosq.tools.db.divide import Division
 
-    if stores.layout is None:
-        raise StoreError(f"{stores.problems[0]}; `mosq db check` shows more")
+    old = stores.spread()
     with tempfile.TemporaryDirectory(prefix="mosq-db-") as folder:
-        old = Spread(stores.layout.workers, stores.layout.key)
         Division([source.path for _, source in stores.parts], old, [folder], Spread(1, b""), None,
                  [number - 1 for number, _ in stores.parts], layout.is_restored(stores.root)).write("an export")
         yield StoreSource(folder)

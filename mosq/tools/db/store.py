@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mosq.tools.db import kinds
-from mosq.tools.db.mark import REMOVED, REPLACED, sync_folder
+from mosq.tools.db.mark import ASIDE, LAYOUT, REMOVED, REPLACED, RESTORED, WORKER, sync_folder
 from mosq.version import VERSION
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 SEGMENT = "segment."
 LOCK = "lock"
 STORE = ".store"  # end of the name of the broker's store folder: mosq/server/storage.py
-WORKER = "worker."  # beginning of the names of the folders of workers: mosq/server/layout.py
 FORMAT = 1
 BATCH_BYTES = 1 << 20
 WAIT_S = 60
@@ -56,6 +55,13 @@ def segment_files(path: str) -> list[str]:
         return sorted(name for name in os.listdir(path) if name.startswith(SEGMENT))
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}; expected a directory with a store of mosq in it") from None
+
+
+def worker_folders(path: str) -> dict[int, str]:
+    """Return the folders of workers in a directory, by the number of the worker. Raises OSError."""
+    ends = [name[len(WORKER):] for name in os.listdir(path) if name.startswith(WORKER)]
+    numbers = sorted(int(end) for end in ends if end.isdecimal())
+    return {number: os.path.join(path, f"{WORKER}{number}") for number in numbers}
 
 
 class StoreSource:
@@ -105,6 +111,15 @@ class StoreSource:
         return total
 
 
+def sources_of(path: str) -> dict[int, StoreSource]:
+    """Return the stores in a folder by the number of their worker; 0 for that of a broker that is one process. Workers
+    that have no store yet are left out. Raises StoreError and OSError."""
+    folders = {} if segment_files(path) else worker_folders(path)
+    if not folders:
+        return {0: StoreSource(path)}
+    return {number: StoreSource(folder) for number, folder in folders.items() if segment_files(folder)}
+
+
 def open_store(path: str) -> Any:
     from mosq._core import PyStore
 
@@ -124,7 +139,7 @@ def write_store(path: str, records: "Iterable[tuple[int, bytes]]", made_by: str,
     import shutil  # slow to load, and a process that only reads a store has no use for it
 
     is_new = not os.path.exists(path)
-    place = open_store(path)  # for its lock
+    places = _locked(path)
     stage = os.path.join(path, f"import.{os.getpid()}")
     try:
         found = _records_in(path)
@@ -139,7 +154,8 @@ def write_store(path: str, records: "Iterable[tuple[int, bytes]]", made_by: str,
         shutil.rmtree(stage, ignore_errors=True)
         if is_new:  # the import failed
             _remove_empty(path)
-        place.close()
+        for place in places:
+            place.close()
 
 
 def _remove_empty(path: str) -> None:
@@ -165,19 +181,50 @@ def _give(path: str, like: str) -> None:
 
 
 def set_aside(path: str) -> str:
-    """Move the files of a store into a folder below its own; return that folder. Raises StoreError and OSError."""
-    place = open_store(path)  # for its lock
+    """Move the files of a store, or the stores of workers, into a folder below their own; return that folder. Raises
+    StoreError and OSError."""
+    places = _locked(path)
     try:
         return _move_old(path, REMOVED) or path
     finally:
-        place.close()
+        for place in places:
+            place.close()
+
+
+def finish_aside(path: str) -> None:
+    """Continue to set the stores of workers aside after a kill. Raises OSError."""
+    left = worker_folders(path)
+    if not left or os.path.exists(os.path.join(path, LAYOUT)):
+        return
+    asides = [os.path.join(path, name) for name in os.listdir(path) if name.startswith(ASIDE)]
+    for kept in asides:
+        if os.path.exists(os.path.join(kept, LAYOUT)) and not any(
+                os.path.exists(os.path.join(kept, os.path.basename(folder))) for folder in left.values()):
+            _move(path, kept, [os.path.basename(folder) for folder in left.values()])
+            return
+
+
+def _locked(path: str) -> list[Any]:
+    """Open a store, and those of workers in its folder, for their locks. Raises StoreError; then none is open."""
+    places: list[Any] = []
+    try:
+        folders = worker_folders(path).values() if os.path.isdir(path) else ()
+        for folder in (path, *folders):
+            place = open_store(folder)
+            places.append(place)
+    except BaseException:
+        for place in places:
+            place.close()
+        raise
+    return places
 
 
 def _records_in(path: str) -> str:
     """Describe the content of a store; "" if it is empty."""
+    workers = worker_folders(path)
     files = segment_files(path)
     if not files:
-        return ""
+        return f"{len(workers)} workers" if any(map(segment_files, workers.values())) else ""
     loss = StoreSource(path).scan(lambda _: None)
     whole = not loss["n"] and not loss["unreadable"] and not loss["foreign"]
     return "" if whole and not loss["records"] else f"{loss['records']:,} records"
@@ -249,15 +296,23 @@ def _wait(store: Any, done: "Callable[[], bool]") -> None:
 
 
 def _move_old(path: str, what: str) -> str | None:
-    """Move the segments of a store into a new folder; return it, or None if there are no segments."""
+    """Move the segments of a store, or the stores of workers, into a new folder; return it, or None if there are
+    none."""
     old = segment_files(path)
+    # without the layout the others do not count any more, and the next start moves the rest (finish_aside)
+    old += [name for name in (LAYOUT, RESTORED) if os.path.exists(os.path.join(path, name))]
+    old += [os.path.basename(folder) for folder in worker_folders(path).values()]
     if not old:
         return None
     kept = os.path.join(path, f"{what}.{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}.{os.getpid()}")
     os.mkdir(kept, 0o700)
-    for name in old:
-        os.rename(os.path.join(path, name), os.path.join(kept, name))
+    _move(path, kept, old)
     return kept
+
+
+def _move(path: str, kept: str, names: list[str]) -> None:
+    for name in names:
+        os.rename(os.path.join(path, name), os.path.join(kept, name))
 
 
 def _put_in_place(path: str, stage: str) -> str | None:

@@ -7,7 +7,7 @@ from mosq.config.model import Config
 from mosq.server import layout
 from mosq.server.handover import has_bytes, has_segments, mosquitto_file, not_a_file, sqlite_database
 from mosq.server.storage import store_directory
-from mosq.tools.db.mark import EXPORTED, NAME, former_line, identity, read_mark
+from mosq.tools.db.mark import EXPORTED, NAME, WORKER, former_line, identity, read_mark
 from mosq.tools.db.store import SEGMENT
 
 NO_START = "The broker will not start with it."
@@ -22,7 +22,7 @@ def takeover_findings(config: Config) -> list[tuple[bool, str, str]]:
     file, database = mosquitto_file(config), sqlite_database(config)
     try:
         if has_workers(store):
-            odd = _of_workers(config, store)
+            odd = _of_workers(config, store) + _later(config, file, None, store)
         elif not has_segments(store):
             odd = [(True, f"{wrong}, so there is nothing to take over from it", "Remove it, or put the file there.")
                    for one in (file, database) if one is not None and (wrong := not_a_file(one))]
@@ -39,10 +39,10 @@ def takeover_findings(config: Config) -> list[tuple[bool, str, str]]:
 
 
 def has_workers(store: str) -> bool:
-    """Return whether a folder has the stores of workers: then no file of Mosquitto counts. Raises OSError."""
+    """Return whether a folder has the stores of workers. Raises OSError."""
     names = os.listdir(store) if os.path.isdir(store) else []
     return not has_segments(store) and any(
-        name == layout.FILE or name.startswith(layout.WORKER) or name in layout.UNFINISHED for name in names)
+        name == layout.FILE or name.startswith(WORKER) or name in layout.UNFINISHED for name in names)
 
 
 def _of_workers(config: Config, store: str) -> list[tuple[bool, str, str]]:
