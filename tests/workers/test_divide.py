@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from mosq._core import record_decode, record_encode, scan, worker_place
 from mosq.tools.db import kinds
+from mosq.tools.db.commands import db
 from mosq.tools.db.divide import Content, Division, Spread
 from mosq.tools.db.store import NewStore
 
@@ -369,7 +370,7 @@ def test_the_tools_read_an_undelivered_message(tmp_path: Path) -> None:
     assert json.loads(run(db, ["stats", "--json", store]).output)["undelivered"] == 1
     for client in ("sub", "pub"):
         lines = run(db, ["dump", "--client", client, "--kind", "undelivered", store]).output.splitlines()
-        assert len(lines) == 2 and lines[1].endswith("2: of pub: q qos 2, 1 B -> 1"), lines
+        assert len(lines) == 2 and lines[1].endswith('2: of "pub": "q" qos 2, 1 B -> 1'), lines
     assert run(db, ["export", "--jsonl", str(tmp_path / "lines"), store]).exit_code == 0
     found = [json.loads(line) for line in (tmp_path / "lines").read_text().splitlines()]
     assert [one["state"] for one in found if one["type"] == "delivery"] == ["undelivered"]
