@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import threading
 import time
@@ -12,11 +13,15 @@ from types import SimpleNamespace
 import pytest
 from mosq._core import worker_place
 from mosq.server import layout
+from mosq.tools.db import kinds
+from mosq.tools.db.read import state_of
+from mosq.tools.db.store import StoreSource
 from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Will
 from tests.harness.properties import P
 from tests.harness.wire import Wire
 from tests.workers import test_links_killed as links
 from tests.workers.case import Workers, accepted, until
+from tests.workers.test_divide import MESSAGE, Writer, records_of
 from tests.workers.test_links_killed import SESSION, STORE, Publisher, Subscriber, without_repeats
 from tests.workers.test_streams import records
 
@@ -221,6 +226,8 @@ def test_the_stores_are_divided_again_before_a_start(counts: tuple[int, ...]) ->
         scene.release("t", "t")
         for count in counts:
             layout.arrange(SimpleNamespace(cluster_local=count), str(broker.dir / ROOT), lambda *_: None)      # type: ignore[arg-type]
+            found = records_of([broker.dir / ROOT / f"worker.{i + 1}" for i in range(count)], kinds.UNDELIVERED)
+            assert sorted(one["payload"] for one in found for _ in (*one["sessions"], *filter(None, [one["group"]]))) == sorted([b"1", b"2"] * 3)
         start(broker, 2)
         scene.released(1, 2)
         assert scene.counts() == {name: [b"1", b"2"] for name in scene.names}
@@ -290,7 +297,7 @@ def test_a_will_goes_to_the_sessions_of_other_workers_only(qos: int) -> None:
         assert scene.counts() == {name: [b"gone"] for name in scene.names}
 
 
-def test_a_session_that_has_ended_meanwhile_gets_nothing() -> None:
+def test_the_session_that_expires_before_the_start_ends() -> None:
     with workers() as broker:
         scene = Scene(broker)
         scene.subscriber(1, "t")
@@ -347,3 +354,26 @@ def test_streams_have_it_once() -> None:
         scene.released(1, 2)
         assert scene.counts() == {name: [b"1", b"2"] for name in scene.names}
         assert [record.payload for one in records(broker, 2).values() for record in one] == [b"1", b"2"]
+
+
+def test_streams_get_what_their_worker_had_not_committed() -> None:
+    with workers(1, STREAM) as broker:
+        broker.stop()
+        shutil.rmtree(broker.dir / ROOT)
+        writer = Writer(broker.dir / ROOT, 1)
+        writer.ids, writer.tails = {1: b"sub"}, {1: 0}
+        writer.session(1, False)
+        for filter in (b"t", b"end"):
+            writer.add(kinds.SUB, sno=1, options=2, sub_id=0, filter=filter)
+        writer.add(kinds.UNDELIVERED, number=1, sessions=[1], group=b"", unjournalled=True, id=b"pub", user=None, security=0, mount=b"",
+                   expiry_s=None, **{**MESSAGE, "qos": 2}, topic=b"t", payload=b"late")
+        writer.finish()
+        for _ in range(2):
+            broker.start()
+            assert [(record.payload, record.client_id) for one in records(broker, 1).values() for record in one] == [(b"late", "pub")]
+            broker.die()
+        broker.start()
+        scene = SimpleNamespace(broker=broker, names=["sub"])
+        assert Scene.counts(scene) == {"sub": [b"late"]}        # type: ignore[arg-type]
+        broker.stop()
+        assert not state_of(StoreSource(str(broker.dir / ROOT)))[0].undelivered

@@ -6,7 +6,7 @@ order of the log, so that a later record replaces the same earlier ones as befor
 a session do not change, only its number in the store. Left out is what belongs to links between the workers of before:
 the new stores begin new links. Positions in streams go to the store of the process that opens that part of the
 stream next (mosq/server/storage.py). A message that a part of these workers had already delivered goes to the others only:
-`partly.py` finds who lacks it, and records name these behind all other records, in the order of its publisher.
+`partly.py` finds the sessions that lack it, and records name these behind all other records, in the order of its publisher.
 
 A message is written once for each store that needs it. The copies of one message in several stores become one again if
 they are at least SHARED_BYTES long. Memory: that of state.py for each store that is read, 16 bytes and a key for
