@@ -316,7 +316,6 @@ def test_the_session_that_expires_before_the_start_ends() -> None:
 def test_no_local_options_and_identifiers_count() -> None:
     with workers() as broker:
         publisher = broker.id_on(2, "pub")
-        scene = Scene(broker)
         own = broker.connect(publisher, clean=False, props=SESSION)
         own.send(Subscribe(1, (("t", 2 | 4),)))         # No Local
         assert isinstance(own.read_packet(), Suback)

@@ -276,7 +276,7 @@ def test_a_qos_2_message_that_a_part_of_the_workers_has(tmp_path: Path, arrived:
         paths = divided(paths, old, tmp_path / f"step{step}", new)
         old = new
     ids, found = sessions_and_undelivered(paths)
-    inbox = [fields for fields in records_of(paths, kinds.INBOX)]
+    inbox = records_of(paths, kinds.INBOX)
     assert len(inbox) == 1 and inbox[0]["refused"] == (lacks is not None) and not inbox[0].get("identity")
     assert not any(records_of(paths, kind) for kind in range(kinds.LINK_RUN, kinds.UNDELIVERED))
     assert all(f["id"] == names[0] and f["topic"] == b"q" and f["payload"] == b"p" and not f["retained_set"] for _, f in found)

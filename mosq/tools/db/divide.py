@@ -5,8 +5,9 @@ The records are read twice. The first walk computes what is still needed (state.
 order of the log, so that a later record replaces the same earlier ones as before. Positions, packet ids and progress of
 a session do not change, only its number in the store. Left out is what belongs to links between the workers of before:
 the new stores begin new links. Positions in streams go to the store of the process that opens that part of the
-stream next (mosq/server/storage.py). A message that a part of these workers had already delivered goes to the others only:
-`partly.py` finds the sessions that lack it, and records name these behind all other records, in the order of its publisher.
+stream next (mosq/server/storage.py). A message that a part of these workers had already delivered goes to the others
+only: `partly.py` finds the sessions that lack it, and records name these behind all other records, in the order of its
+publisher.
 
 A message is written once for each store that needs it. The copies of one message in several stores become one again if
 they are at least SHARED_BYTES long. Memory: that of state.py for each store that is read, 16 bytes and a key for
@@ -339,7 +340,7 @@ class Division:
         """Yield the new store and the fields of each record that stands for this one."""
         way = getattr(self, f"_{kinds.NAMES[kind]}", None)
         if way is not None:
-            yield from way(store, lsn, f)
+            yield from way(store, lsn, f) or ()         # nothing: it is noted for the end of the new stores
 
     def _session(self, store: Old, lsn: int, f: dict[Any, Any]) -> "Iterator[tuple[int, dict[Any, Any]]]":
         session = store.content.sessions.get(f["sno"])
@@ -410,7 +411,7 @@ class Division:
         publisher = {"id": session.id, "user": session.user, "security": security, "mount": mount}
         # without its deliveries, what its worker has written to streams was not committed either
         self._leave(store, partly.identity, partly.rest, {**f, **publisher}, not (f["journalled"] or partly.local_done))
-        yield found[0], {"sno": found[1], "pid": f["pid"], "refused": True}         # what is left goes without its client
+        yield found[0], {"sno": found[1], "pid": f["pid"], "refused": True}         # the rest goes without its client
 
     def _will(self, store: Old, lsn: int, f: dict[Any, Any]) -> "Iterator[tuple[int, dict[Any, Any]]]":
         found = store.numbers.get(f["sno"])
@@ -428,35 +429,34 @@ class Division:
             self._numbers[place] += 1
             yield place, {**f, "number": self._numbers[place]}
 
-    def _link_will(self, store: Old, lsn: int, f: dict[Any, Any]) -> "Iterator[tuple[int, dict[Any, Any]]]":
+    def _link_will(self, store: Old, lsn: int, f: dict[Any, Any]) -> None:
         partly = store.content.links.wills.get(f["number"])
         if store.content.waiting_wills.get(f["number"]) == lsn and partly is not None and partly.rest is not None:
             fields = {**f, "again": True} if not partly.identity else f     # other workers may have one with QoS 1
             self._leave(store, partly.identity, partly.rest, fields, False)
-        yield from ()
 
-    def _undelivered(self, store: Old, lsn: int, f: dict[Any, Any]) -> "Iterator[tuple[int, dict[Any, Any]]]":
+    def _undelivered(self, store: Old, lsn: int, f: dict[Any, Any]) -> None:
         """Divide again what an earlier division has found, and no start has delivered."""
         if store.content.undelivered.get(f["number"]) == lsn:
-            group = split(f["group"])
-            members = groups_of(self._links, f["topic"]).get(group)
-            rest = Rest([(store.place, sno) for sno in f["sessions"]], {group: members} if members else {}, f["retained_set"])
+            groups = {name: members for name, members in groups_of(self._links, f["topic"]).items()
+                      if name == split(f["group"])}
+            rest = Rest([(store.place, sno) for sno in f["sessions"]], groups, f["retained_set"])
             self._leave(store, 0, rest, f, f["unjournalled"], f["number"])
-        yield from ()
 
-    def _leave(self, store: Old, identity: int, rest: Rest, f: dict[Any, Any],      # parameters: a message and who lacks it
-               unjournalled: bool, number: int = 0) -> None:
-        """Note an undelivered message for each new store that lacks it. Those of one publisher are in the order of their
-        identities, behind the ones of an earlier division."""
+    def _leave(                         # parameters: a message, and the sessions that lack it
+            self, store: Old, identity: int, rest: Rest, f: dict[Any, Any], unjournalled: bool,
+            number: int = 0) -> None:
+        """Note an undelivered message for each new store that lacks it. Those of one publisher are in the order of
+        their identities, behind the ones of an earlier division."""
         by_place: dict[int, list[int]] = {}
         for place, sno in self._now_at(rest.sessions):
             by_place.setdefault(place, []).append(sno)
         owner = self.new.place(f["topic"]) if rest.retained else -1
         publisher = self.new.place(f["id"]) if unjournalled else -1
         targets = [(place, by_place.get(place, []), b"") for place in sorted({*by_place, owner, publisher} - {-1})]
-        for group, members in rest.groups.items():
+        for name, members in rest.groups.items():
             online = [(i, sno) for i, sno in members if self._of_place[i].content.sessions[sno].connected] or members
-            targets += [(place, [], joined(*group)) for place, _ in self._now_at(online)[:1]]
+            targets += [(place, [], joined(*name)) for place, _ in self._now_at(online)[:1]]
         for place, sessions, group in targets:
             fields = {**f, "sessions": sessions, "group": group, "retained_set": place == owner and not group,
                       "unjournalled": place == publisher and not group, "expiry_s": None}

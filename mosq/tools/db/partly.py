@@ -35,8 +35,8 @@ class Partly:
 
 
 class Rest(NamedTuple):
-    """Name what lacks a message: sessions; groups, each with its name, filter and members; whether its topic lacks it as
-    the retained message."""
+    """Name what lacks a message: sessions; groups, each with its name, filter and members; whether its topic lacks it
+    as the retained message."""
 
     sessions: "list[Place]"
     groups: "dict[tuple[bytes, bytes], list[Place]]"

@@ -157,7 +157,8 @@ class State:
         self.client_wills: dict[bytes, int] = {}  # of connected clients without a stored session: client id: lsn
         self.waiting_wills: dict[int, int] = {}  # until a plugin has decided, or all workers have it: number: lsn
         self.undelivered: dict[int, int] = {}  # messages that some sessions lack since a division: number: lsn
-        # of each MSG, GATED, INBOX, UNDELIVERED and each kind of will: lsn: number of uses times 2 ** 32, plus the record's size
+        # of each MSG, GATED, INBOX, UNDELIVERED and each kind of will: lsn: number of uses times 2 ** 32, plus the
+        # record's size
         self.live: dict[int, int] = {}
         self._size = 0  # size of the current record
 
