@@ -34,7 +34,8 @@ cdef enum:
     RECORD_LINK_IDENTITY_GONE = 26      # log, identity: it will not come again
     RECORD_LINK_CHOICE = 27     # identity of a QoS 2 message of this worker, part (a shared group), worker that was chosen for it
     RECORD_LINK_WILL = 28       # a will that was sent to other workers; the body of a RECORD_WAITING_WILL, with its identity as the handle. RECORD_WAITING_WILL_GONE ends it
-    RECORD_KIND_MAX = 28
+    RECORD_UNDELIVERED = 29     # a message that these sessions of this store lack; a division writes it, RECORD_WAITING_WILL_GONE ends it
+    RECORD_KIND_MAX = 29
 
 cdef enum:
     # results of a *_read; 0 = the body is valid
@@ -139,6 +140,13 @@ ctypedef struct RecordWaitingWill:
     uint64_t handle             # its auth request in the process that wrote the record; RECORD_LINK_WILL: its identity, 0 = none
     RecordClientWill will       # of any client; without has_expiry: the message has its time of expiry
 
+ctypedef struct RecordUndelivered:
+    uint64_t number             # no waiting will of the store has the same
+    uint8_t unjournalled        # 1: its streams lack it, too
+    View sessions               # store session ids, of 4 bytes
+    View group                  # $share/GROUP/FILTER of which a member of this store gets it; empty = none
+    RecordClientWill will       # the message and its publisher; without has_expiry. RECORD_RETAINED_SET: the topic lacks it
+
 ctypedef struct RecordFrom:
     uint32_t security           # listener whose rules apply
     View topic
@@ -218,6 +226,12 @@ cdef uint8_t* record_waiting_will_put(uint8_t* out, const RecordWaitingWill* w) 
 cdef int record_waiting_will_read(View body, RecordWaitingWill* out) noexcept nogil
 cdef uint8_t* record_waiting_will_gone_put(uint8_t* out, uint64_t number) noexcept nogil
 cdef int record_waiting_will_gone_read(View body, uint64_t* number) noexcept nogil
+
+cdef uint64_t record_undelivered_size(const RecordUndelivered* u) noexcept nogil
+cdef uint8_t* record_undelivered_put(uint8_t* out, const RecordUndelivered* u) noexcept nogil
+cdef int record_undelivered_read(View body, RecordUndelivered* out) noexcept nogil
+# Take the next id of its sessions. Return 0 if there is no further one.
+cdef uint32_t record_undelivered_next(View* sessions) noexcept nogil
 
 cdef uint64_t record_publisher_size(const RecordPublisher* r) noexcept nogil
 cdef uint8_t* record_publisher_put(uint8_t* out, const RecordPublisher* r) noexcept nogil

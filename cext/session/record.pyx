@@ -16,6 +16,7 @@ cdef enum:
     STREAM_SHARDS_MAX = 64
     CLIENT_WILL_HAS_USER = 1
     CLIENT_WILL_HAS_EXPIRY = 2
+    UNDELIVERED_UNJOURNALLED = 1
     ENTRY_FLAGS = 3 | RECORD_ENTRY_RETAIN | RECORD_ENTRY_SHARED | RECORD_ENTRY_HAS_SUB_ID
     SUB_ID_MAX = 0x0FFFFFFF     # what a variable byte integer holds [v5 1.5.5]: a PUBLISH has no room for more
 
@@ -533,6 +534,41 @@ cdef int record_waiting_will_gone_read(View body, uint64_t* number) noexcept nog
     return 0
 
 
+# -- messages that a division has found undelivered
+
+cdef uint64_t record_undelivered_size(const RecordUndelivered* u) noexcept nogil:
+    return 15 + <uint64_t>u.sessions.n + u.group.n + record_client_will_size(&u.will)
+
+
+cdef uint8_t* record_undelivered_put(uint8_t* out, const RecordUndelivered* u) noexcept nogil:
+    out = put64(out, u.number)
+    out[0] = UNDELIVERED_UNJOURNALLED if u.unjournalled else 0
+    out = put_view(put32(out + 1, u.sessions.n // 4), u.sessions)
+    return record_client_will_put(put_view(put16(out, <uint16_t>u.group.n), u.group), &u.will)
+
+
+cdef int record_undelivered_read(View body, RecordUndelivered* out) noexcept nogil:
+    cdef uint64_t bytes
+    if body.n < 13:
+        return RECORD_SHORT
+    out.number = get64(body.p)
+    if body.p[8] & ~UNDELIVERED_UNJOURNALLED:
+        return RECORD_FLAGS
+    out.unjournalled = body.p[8] != 0
+    bytes = 4 * <uint64_t>get32(body.p + 9)
+    cut(&body, 13)
+    if body.n < bytes:
+        return RECORD_SHORT
+    out.sessions = cut(&body, <uint32_t>bytes)
+    if text_read(&body, &out.group) != 0:
+        return RECORD_SHORT
+    return record_client_will_read(body, &out.will) if out.number else <int>RECORD_VALUE
+
+
+cdef uint32_t record_undelivered_next(View* sessions) noexcept nogil:
+    return get32(cut(sessions, 4).p) if sessions.n else 0
+
+
 # -- publishers of retained messages
 
 cdef uint64_t record_from_size(const RecordFrom* f) noexcept nogil:
@@ -677,6 +713,7 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
     cdef RecordPublisher publisher
     cdef RecordClientWill client_will
     cdef RecordWaitingWill waiting_will
+    cdef RecordUndelivered undelivered
     cdef uint64_t number
     cdef uint32_t store_session_id
     cdef uint64_t numbers[RECORD_NUMBERS_MAX]
@@ -717,6 +754,8 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
         return record_waiting_will_read(body, &waiting_will)
     if kind == RECORD_WAITING_WILL_GONE:
         return record_waiting_will_gone_read(body, &number)
+    if kind == RECORD_UNDELIVERED:
+        return record_undelivered_read(body, &undelivered)
     if RECORD_LINK_RUN <= kind <= RECORD_LINK_CHOICE:
         found = record_numbers_read(kind, body, numbers)
         return found if found < 0 else 0

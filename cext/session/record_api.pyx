@@ -14,15 +14,15 @@ from cext.session.record cimport (
     RECORD_GATED, RECORD_GATED_DONE, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_HAS_ORIGIN, RECORD_KIND, RECORD_LINK, RECORD_LINK_CHOICE, RECORD_LINK_WILL, RECORD_LINK_IDENTITY,
     RECORD_LINK_IDENTITY_GONE, RECORD_LINK_MARK, RECORD_LINK_RUN, RECORD_LONG,
     RECORD_META, RECORD_MSG, RECORD_PUBLISHER, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE,
-    RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SHORT, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_VALUE, RECORD_WILL,
+    RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SHORT, RECORD_STREAMS, RECORD_SUB, RECORD_UNDELIVERED, RECORD_UNSUB, RECORD_VALUE, RECORD_WILL,
     RECORD_WAITING_WILL, RECORD_WAITING_WILL_GONE, RECORD_WAITING_WILL_GONE_BYTES, RECORD_WILL_GONE, RecordAck, RecordClientWill, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg, RecordPublisher,
-    RecordSession, RecordSub, RecordWaitingWill, RecordWill, record_ack_next, record_ack_put, record_check, record_client_will_put,
+    RecordSession, RecordSub, RecordUndelivered, RecordWaitingWill, RecordWill, record_ack_next, record_ack_put, record_check, record_client_will_put,
     record_client_will_read, record_client_will_size, record_end_put, record_end_read, record_entry_next, record_entry_put,
     record_entry_size, record_from_put, record_from_read, record_from_size, record_inbox_done_put, record_inbox_done_read,
     record_inbox_put, record_inbox_read, record_inbox_size, record_meta_find, record_msg_end_put, record_msg_put,
     record_msg_read, record_msg_size, record_publisher_put, record_publisher_read, record_publisher_size, record_released_next, record_released_put, record_session_put, record_session_read,
     record_session_size, record_stream_next, record_stream_put, record_sub_put, record_sub_read, record_sub_size,
-    record_unsub_put, record_unsub_read, record_unsub_size,
+    record_undelivered_next, record_undelivered_put, record_undelivered_read, record_undelivered_size, record_unsub_put, record_unsub_read, record_unsub_size,
     record_waiting_will_gone_put, record_waiting_will_gone_read, record_waiting_will_put, record_waiting_will_read, record_waiting_will_size,
     record_will_put, record_will_read, record_will_size,
 )
@@ -34,7 +34,8 @@ KINDS = {RECORD_SESSION: "session", RECORD_SUB: "sub", RECORD_UNSUB: "unsub", RE
          RECORD_CLIENT_WILL_GONE: "client_will_gone", RECORD_PUBLISHER: "publisher", RECORD_GATED: "gated",
          RECORD_GATED_DONE: "gated_done", RECORD_WAITING_WILL: "waiting_will", RECORD_WAITING_WILL_GONE: "waiting_will_gone",
          RECORD_LINK_RUN: "link_run", RECORD_LINK_MARK: "link_mark",
-         RECORD_LINK_IDENTITY: "link_identity", RECORD_LINK_IDENTITY_GONE: "link_identity_gone", RECORD_LINK_CHOICE: "link_choice", RECORD_LINK_WILL: "link_will"}
+         RECORD_LINK_IDENTITY: "link_identity", RECORD_LINK_IDENTITY_GONE: "link_identity_gone", RECORD_LINK_CHOICE: "link_choice", RECORD_LINK_WILL: "link_will",
+         RECORD_UNDELIVERED: "undelivered"}
 # the numbers of the kinds of links, by name; a link_mark has any number of further ones
 LINK_FIELDS = {RECORD_LINK_RUN: ("log", "run"), RECORD_LINK_MARK: ("worker", "log", "run", "number"),
                RECORD_LINK_IDENTITY: ("worker", "log", "identity", "part"), RECORD_LINK_IDENTITY_GONE: ("log", "identity"),
@@ -219,6 +220,17 @@ cdef bytes encode_waiting_will(dict f):
     return body.whole(record_waiting_will_put(body.p, &w))
 
 
+cdef bytes encode_undelivered(dict f):
+    cdef RecordUndelivered u
+    cdef Body body
+    sessions = struct.pack(f"<{len(f['sessions'])}I", *f["sessions"])
+    u.number, u.unjournalled = f["number"], f["unjournalled"]
+    u.sessions, u.group = view_of(sessions), view_of(short_name(f["group"], "a group"))
+    client_will_of(&u.will, f)
+    body = Body(record_undelivered_size(&u))
+    return body.whole(record_undelivered_put(body.p, &u))
+
+
 cdef bytes encode_from(dict f):
     cdef RecordFrom r
     cdef Body body
@@ -291,6 +303,8 @@ def record_encode(uint8_t kind, dict fields):
     if kind == RECORD_WAITING_WILL_GONE:
         body = Body(RECORD_WAITING_WILL_GONE_BYTES)
         return body.whole(record_waiting_will_gone_put(body.p, fields["number"]))
+    if kind == RECORD_UNDELIVERED:
+        return encode_undelivered(fields)
     if kind in LINK_FIELDS:
         return struct.pack(f"<{len(LINK_FIELDS[kind]) + len(fields.get('holes', ()))}Q", *(fields[name] for name in LINK_FIELDS[kind]),
                            *fields.get("holes", ()))
@@ -399,6 +413,18 @@ cdef dict decode_waiting_will(View body):
     return fields
 
 
+cdef dict decode_undelivered(View body):
+    cdef RecordUndelivered u
+    if record_undelivered_read(body, &u):
+        return None
+    sessions = []
+    while u.sessions.n:
+        sessions.append(record_undelivered_next(&u.sessions))
+    fields = client_will_fields(&u.will)
+    fields.update(number=u.number, unjournalled=bool(u.unjournalled), sessions=sessions, group=bytes_of(u.group))
+    return fields
+
+
 cdef dict decode_from(View body):
     cdef RecordFrom r
     if record_from_read(body, &r):
@@ -455,6 +481,8 @@ cdef dict decode(uint8_t kind, View body):
         return decode_waiting_will(body)
     if kind == RECORD_WAITING_WILL_GONE:
         return None if record_waiting_will_gone_read(body, &number) else {"number": number}
+    if kind == RECORD_UNDELIVERED:
+        return decode_undelivered(body)
     if kind in LINK_FIELDS:
         numbers = struct.unpack(f"<{body.n // 8}Q", bytes_of(body))
         fields = dict(zip(LINK_FIELDS[kind], numbers))

@@ -305,9 +305,6 @@ def _report(division: "Division", took_s: float, report: "Report") -> None:
                    f"messages in {took_s:.1f} s.")
     for line in division.warnings:
         report(WARNING, f"Warning: {line}")
-    if division.again:
-        report(WARNING, f"Warning: {division.again} QoS 2 messages were delivered by a part of the workers; they are "
-                        "published again, and some subscribers get them twice.")
 
 
 def _finish(root: str, report: "Report") -> None:

@@ -49,6 +49,23 @@ def of(chunks: list[Chunk], kind: type) -> list:
     return [chunk for chunk in chunks if isinstance(chunk, kind)]
 
 
+def test_an_undelivered_message_is_queued_behind_the_others(tmp_path: Path) -> None:
+    undelivered = {**BODY, "qos": 2, "id": b"pub", "user": None, "security": 0, "mount": b"", "expiry_s": None, "unjournalled": False}
+    chunks, _ = exported(tmp_path, [
+        (kinds.UNDELIVERED, {**undelivered, "number": 1, "sessions": [1, 2], "group": b"", "retained_set": True, "payload": b"late"}),
+        (kinds.UNDELIVERED, {**undelivered, "number": 2, "sessions": [], "group": b"$share/g/t", "payload": b"shared"}),
+        session(1, b"one", last_pid=3), session(2, b"pub", last_pid=0),
+        (kinds.SUB, {"sno": 1, "filter": b"+", "options": 1, "sub_id": 5}),
+        (kinds.SUB, {"sno": 1, "filter": b"$share/g/t", "options": 2, "sub_id": 0}),
+        (kinds.SUB, {"sno": 2, "filter": b"t", "options": 2 | 4, "sub_id": 0}),
+        msg([(1, 0, 3, 1, 0)], payload=b"before"),
+    ])
+    payloads = {message.id: message.payload for message in of(chunks, Message)}
+    assert [(payloads[one.id], one.pid, one.qos, one.state) for one in of(chunks, ClientMessage)] == [
+        (b"before", 3, 1, QUEUED), (b"late", 4, 1, QUEUED), (b"shared", 5, 2, QUEUED)]
+    assert [payloads[one.id] for one in of(chunks, Retain)] == [b"late"]
+
+
 def test_all_that_a_store_holds_is_in_the_file(tmp_path: Path) -> None:
     chunks, written = exported(tmp_path, [
         session(1, b"five", user=b"ann", next=3, expiry_s=60, ends_wall_ms=1_800_000_030_000, last_pid=9),

@@ -4,12 +4,12 @@ from libc.stdlib cimport abort, free, malloc
 from libc.string cimport memcmp, memcpy
 from cext.base.view cimport View
 from cext.session.record cimport (
-    RECORD_CLIENT_WILL, RECORD_GATED, RECORD_INBOX, RECORD_MSG, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WAITING_WILL, RECORD_WILL,
-    RecordClientWill, RecordEntry, RecordInbox, RecordMsg, RecordSession, RecordSub, RecordWaitingWill, RecordWill, record_check,
+    RECORD_CLIENT_WILL, RECORD_GATED, RECORD_INBOX, RECORD_MSG, RECORD_SESSION, RECORD_SUB, RECORD_UNDELIVERED, RECORD_UNSUB, RECORD_WAITING_WILL, RECORD_WILL,
+    RecordClientWill, RecordEntry, RecordInbox, RecordMsg, RecordSession, RecordSub, RecordUndelivered, RecordWaitingWill, RecordWill, record_check,
     record_client_will_put, record_client_will_read, record_client_will_size, record_entry_next, record_entry_put, record_entry_size, record_inbox_put,
     record_inbox_read, record_inbox_size, record_meta_find, record_msg_end_put, record_msg_put, record_msg_read, record_msg_size,
-    record_session_put, record_session_read, record_session_size, record_sub_put, record_sub_read, record_sub_size, record_unsub_put,
-    record_unsub_read, record_unsub_size, record_waiting_will_put, record_waiting_will_read,
+    record_session_put, record_session_read, record_session_size, record_sub_put, record_sub_read, record_sub_size,
+    record_undelivered_put, record_undelivered_read, record_undelivered_size, record_unsub_put, record_unsub_read, record_unsub_size, record_waiting_will_put, record_waiting_will_read,
     record_waiting_will_size, record_will_put, record_will_read, record_will_size,
 )
 
@@ -42,6 +42,7 @@ cdef void again(uint8_t kind, View body, uint8_t* copy) noexcept nogil:
     cdef RecordWill will
     cdef RecordClientWill client_will
     cdef RecordWaitingWill waiting_will
+    cdef RecordUndelivered undelivered
     if kind == RECORD_SESSION and record_session_read(body, &session) == 0:
         if record_session_size(&session) != body.n:
             abort()
@@ -60,6 +61,8 @@ cdef void again(uint8_t kind, View body, uint8_t* copy) noexcept nogil:
         same(copy, record_client_will_put(copy, &client_will), record_client_will_size(&client_will), body)
     elif kind == RECORD_WAITING_WILL and record_waiting_will_read(body, &waiting_will) == 0:
         same(copy, record_waiting_will_put(copy, &waiting_will), record_waiting_will_size(&waiting_will), body)
+    elif kind == RECORD_UNDELIVERED and record_undelivered_read(body, &undelivered) == 0:
+        same(copy, record_undelivered_put(copy, &undelivered), record_undelivered_size(&undelivered), body)
 
 
 cdef uint64_t record(const uint8_t* p, size_t n) noexcept nogil:

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE, RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS = range(1, 16)
 CLIENT_WILL, CLIENT_WILL_GONE, PUBLISHER, GATED, GATED_DONE, WAITING_WILL, WAITING_WILL_GONE = range(16, 23)
-LINK_RUN, LINK_MARK, LINK_IDENTITY, LINK_IDENTITY_GONE, LINK_CHOICE, LINK_WILL = range(23, 29)
+LINK_RUN, LINK_MARK, LINK_IDENTITY, LINK_IDENTITY_GONE, LINK_CHOICE, LINK_WILL, UNDELIVERED = range(23, 30)
 
 MESSAGE = {"qos": 1, "retain": False, "retained_set": False, "expires_wall_ms": 0, "source_hash": 0, "topic": b"a/b",
            "props": b"", "payload": b"hi"}
@@ -63,6 +63,12 @@ ROWS = [
     Row(WAITING_WILL_GONE, {"number": 5}, "0500000000000000"),
     Row(LINK_WILL, {"number": 5, "handle": 7, "id": b"ab", "user": None, "security": 1, "mount": b"", "expiry_s": None, **MESSAGE},
         "0500000000000000 0700000000000000 00 01000000 0200 6162 0000 0000 0100 0300 00000000 612f62 6869"),
+    Row(UNDELIVERED, {"number": 5, "unjournalled": True, "sessions": [1, 0x01020304], "group": b"$share/g/a", "id": b"ab", "user": b"u", "security": 1,
+                      "mount": b"m/", "expiry_s": None, **MESSAGE},
+        "0500000000000000 01 02000000 01000000 04030201 0a00 2473686172652f672f61 01 01000000 0200 6162 0100 75 0200 6d2f 0100 0300 00000000 612f62 6869"),
+    Row(UNDELIVERED, {"number": 6, "unjournalled": False, "sessions": [], "group": b"", "id": b"a", "user": None, "security": 0, "mount": b"",
+                      "expiry_s": None, **MESSAGE, "retain": True, "retained_set": True},
+        "0600000000000000 00 00000000 0000 00 00000000 0100 61 0000 0000 0d00 0300 00000000 612f62 6869"),
     Row(RETAINED_FROM, {"security": 1, "topic": b"a/b", "id": b"me", "user": b"u"}, "01000000" "0300612f62" "02006d65" "75"),
     Row(STREAMS, {"streams": [{"name": b"a", "seqs": [1, 0x0102030405060708]}, {"name": b"events", "seqs": [2]}]},
         "0100 61 0200 0100000000000000 0807060504030201" "0600 6576656e7473 0100 0200000000000000"),
@@ -186,6 +192,12 @@ WRONG = [
     (LINK_WILL, b"\1" * 15, SHORT),
     (INBOX, bytes.fromhex("01000000 0200 10"), VALUE),
     (INBOX, bytes.fromhex("01000000 0200 04 00000000000000"), SHORT),
-    (29, b"", UNKNOWN),
+    (UNDELIVERED, b"\1" * 12, SHORT),
+    (UNDELIVERED, bytes.fromhex("01" * 8 + "00 01000000 010000"), SHORT),
+    (UNDELIVERED, bytes.fromhex("01" * 8 + "00 ffffffff 01000000"), SHORT),
+    (UNDELIVERED, bytes.fromhex("01" * 8 + "00 00000000 0100"), SHORT),
+    (UNDELIVERED, bytes.fromhex("01" * 8 + "02 00000000 0000 00 00000000 0100 61 0000 0000 0100 0300 00000000 612f62"), FLAGS),
+    (UNDELIVERED, bytes.fromhex("00" * 8 + "00 00000000 0000 00 00000000 0100 61 0000 0000 0100 0300 00000000 612f62"), VALUE),
+    (30, b"", UNKNOWN),
     (255, b"abc", UNKNOWN),
 ]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mosq._core import KINDS, meta_value, record_decode, record_encode, record_verdict
 from tests.session.records import (
-    ACKS, CLIENT_WILL, CLIENT_WILL_GONE, END, GATED, GATED_DONE, INBOX, INBOX_DONE, LINK_MARK, LINK_WILL, META, MSG, PUBLISHER, RELEASED, RETAINED_FROM, RETAINED_GONE, ROWS, SESSION, STREAMS, SUB, UNSUB, WAITING_WILL, WAITING_WILL_GONE, WILL, WILL_GONE,
+    ACKS, CLIENT_WILL, CLIENT_WILL_GONE, END, GATED, GATED_DONE, INBOX, INBOX_DONE, LINK_MARK, LINK_WILL, META, MSG, PUBLISHER, RELEASED, RETAINED_FROM, RETAINED_GONE, ROWS, SESSION, STREAMS, SUB, UNDELIVERED, UNSUB, WAITING_WILL, WAITING_WILL_GONE, WILL, WILL_GONE,
     WRONG, Row,
 )
 
@@ -38,6 +38,8 @@ FIELDS = {
     CLIENT_WILL: st.fixed_dictionaries(CLIENT_WILL_FIELDS),
     WAITING_WILL: st.fixed_dictionaries({**CLIENT_WILL_FIELDS, "number": st.integers(1, 2**64 - 1), "handle": U64}),
     LINK_WILL: st.fixed_dictionaries({**CLIENT_WILL_FIELDS, "number": st.integers(1, 2**64 - 1), "handle": U64}),
+    UNDELIVERED: st.fixed_dictionaries({**CLIENT_WILL_FIELDS, "number": st.integers(1, 2**64 - 1), "unjournalled": st.booleans(),
+                                        "sessions": st.lists(U32, max_size=4), "group": st.binary(max_size=20)}),
     WAITING_WILL_GONE: st.fixed_dictionaries({"number": U64}),
     CLIENT_WILL_GONE: st.fixed_dictionaries({"id": NAME}),
     GATED: st.fixed_dictionaries({**MESSAGE, "entries": st.lists(ENTRY, max_size=8)}),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from mosq._core import record_decode, record_encode, scan, worker_place
 from mosq.tools.db import kinds
+from mosq.tools.db.commands import db
 from mosq.tools.db.divide import Content, Division
 from mosq.tools.db.partly import Spread
 from mosq.tools.db.store import NewStore
@@ -234,27 +237,29 @@ def test_a_missing_end_and_a_client_id_in_two_stores_lose_no_other_session(tmp_p
 RUN = {"log": 77, "run": 1}
 
 
-@pytest.mark.parametrize(("arrived", "local_done", "filters", "again"), [
-    (False, False, (b"q", b"q"), True),         # no worker has it
-    (True, False, (b"other", b"q"), False),     # the only worker that needs it has it
-    (True, False, (b"q", b"q"), True),          # the publisher's own subscribers do not have it
-    (False, True, (b"q", b"+"), True),
-    (True, True, (b"q", b"#"), False),
-    (True, False, (b"$share/g/q", b"$share/g/q"), False),       # one member of the group has it
-    (True, False, (b"$share/h/q", b"$share/g/q"), True),
-    (True, True, (b"$share/h/q", b"$share/g/q"), False),
-    (False, True, (b"$share/h/q", b"$share/g/q"), True),        # it went to worker 2, which does not have it
-    (None, True, (b"q", b"$share/g/q"), True),  # worker 2 has it for its plain subscribers, and not for the group
-    (True, False, (b"", b"q"), False),          # a subscription with QoS 0
+@pytest.mark.parametrize(("arrived", "local_done", "filters", "lacks"), [
+    (False, False, (b"q", b"q"), None),         # no worker has it
+    (True, False, (b"other", b"q"), []),        # the only worker that needs it has it
+    (True, False, (b"q", b"q"), [0]),           # the publisher's own subscribers do not have it
+    (False, True, (b"q", b"+"), [1]),
+    (True, True, (b"q", b"#"), []),
+    (True, False, (b"$share/g/q", b"$share/g/q"), []),          # one member of the group has it
+    (True, False, (b"$share/h/q", b"$share/g/q"), [b"$share/h/q"]),
+    (True, True, (b"$share/h/q", b"$share/g/q"), []),
+    (False, True, (b"$share/h/q", b"$share/g/q"), [b"$share/g/q"]),     # it went to worker 2, which does not have it
+    (None, True, (b"q", b"$share/g/q"), [b"$share/g/q"]),       # worker 2 has it for its plain subscribers, and not for the group
+    (True, False, (b"", b"q"), []),             # a subscription with QoS 0
 ])
-def test_a_qos_2_message_that_a_part_of_the_workers_has(tmp_path: Path, arrived: bool | None, local_done: bool,
-                                                        filters: tuple[bytes, bytes], again: bool) -> None:
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_qos_2_message_that_a_part_of_the_workers_has(tmp_path: Path, arrived: bool | None, local_done: bool, steps: int,
+                                                        filters: tuple[bytes, bytes], lacks: list[int | bytes] | None) -> None:
+    """`lacks`: the workers whose sessions lack it, and groups. `steps`: number of further divisions before a start."""
     key = spread(2)
     part = worker_place(key.key, filters[1], 1 << 16) | 1
+    names = [next(b"id%d" % i for i in range(99) if worker_place(key.key, b"id%d" % i, 2) == place) for place in range(2)]
     for place in range(2):
         writer = Writer(tmp_path / f"{place}", 1)
-        client_id = next(b"id%d" % i for i in range(99) if worker_place(key.key, b"id%d" % i, 2) == place)
-        writer.ids, writer.tails = {1: client_id}, {1: 0}
+        writer.ids, writer.tails = {1: names[place]}, {1: 0}
         writer.add(kinds.LINK_RUN, log=77 + place, run=1)
         writer.session(1, False)
         writer.add(kinds.SUB, sno=1, options=2 if filters[place] else 0, sub_id=0, filter=filters[place] or b"q")
@@ -266,11 +271,107 @@ def test_a_qos_2_message_that_a_part_of_the_workers_has(tmp_path: Path, arrived:
         elif arrived is not False:
             writer.add(kinds.LINK_IDENTITY, worker=0, log=77, identity=9, part=part if arrived and filters[1].startswith(b"$share") else 0)
         writer.finish()
-    division = Division([str(tmp_path / "0"), str(tmp_path / "1")], key, [str(tmp_path / "new")], ALONE)
-    division.write("a test")
-    assert division.again == (again and (arrived is not False or local_done))
-    records: list[Any] = []
-    scan(str(tmp_path / "new"), records.extend)
-    inbox = [record_decode(kind, body) for _, kind, _, body in records if kind == kinds.INBOX]
-    assert len(inbox) == 1 and inbox[0]["refused"] == (not again) and not inbox[0].get("identity")
-    assert not [kind for _, kind, _, _ in records if kind >= kinds.LINK_RUN]
+    paths, old = [tmp_path / "0", tmp_path / "1"], key
+    for step in range(steps + 1):
+        new = spread((3, 1, 2, 4)[step])
+        paths = divided(paths, old, tmp_path / f"step{step}", new)
+        old = new
+    ids, found = sessions_and_undelivered(paths)
+    inbox = records_of(paths, kinds.INBOX)
+    assert len(inbox) == 1 and inbox[0]["refused"] == (lacks is not None) and not inbox[0].get("identity")
+    assert not any(records_of(paths, kind) for kind in range(kinds.LINK_RUN, kinds.UNDELIVERED))
+    assert all(f["id"] == names[0] and f["topic"] == b"q" and f["payload"] == b"p" and not f["retained_set"] for _, f in found)
+    reached = [ids[place, sno] for place, f in found for sno in f["sessions"]]
+    assert sorted(reached) == sorted(names[one] for one in lacks or () if isinstance(one, int))
+    assert [f["group"] for _, f in found if f["group"]] == [one for one in lacks or () if isinstance(one, bytes)]
+    for place, f in found:
+        if f["group"]:
+            member = names[filters.index(f["group"])]
+            assert old.place(member) == place
+    # a worker that has delivered nothing has not committed what it wrote to streams
+    assert sum(f["unjournalled"] for _, f in found) == (lacks is not None and not local_done)
+
+
+def records_of(paths: list[Path], kind: int) -> list[dict[str, Any]]:
+    return [fields for _, fields in placed(paths, kind)]
+
+
+def placed(paths: list[Path], kind: int) -> list[tuple[int, dict[str, Any]]]:
+    found = []
+    for place, path in enumerate(paths):
+        records: list[Any] = []
+        scan(str(path), records.extend)
+        found += [(place, record_decode(kind, body)) for _, one, _, body in records if one == kind]
+    return found
+
+
+def sessions_and_undelivered(paths: list[Path]) -> tuple[dict[tuple[int, int], bytes], list[tuple[int, dict[str, Any]]]]:
+    return {(place, f["sno"]): f["id"] for place, f in placed(paths, kinds.SESSION)}, placed(paths, kinds.UNDELIVERED)
+
+
+def test_undelivered_messages_keep_the_order_of_their_publisher(tmp_path: Path) -> None:
+    """Cleaning writes the records of an inbox again in any order; the identities have that of the publisher."""
+    key = spread(2)
+    names = [next(b"id%d" % i for i in range(99) if worker_place(key.key, b"id%d" % i, 2) == place) for place in range(2)]
+    for place in range(2):
+        writer = Writer(tmp_path / f"{place}", 1)
+        writer.ids, writer.tails = {1: names[place]}, {1: 0}
+        writer.add(kinds.LINK_RUN, log=77 + place, run=1)
+        writer.session(1, False)
+        writer.add(kinds.SUB, sno=1, options=2, sub_id=0, filter=b"q")
+        for pid in (3, 1, 2) if place == 0 else ():
+            writer.add(kinds.INBOX, sno=1, pid=pid, refused=False, identity=1000 + pid, local_done=True, **{**MESSAGE, "qos": 2}, topic=b"q",
+                       payload=b"%d" % pid)
+        writer.finish()
+    paths, old = [tmp_path / "0", tmp_path / "1"], key
+    for step, n in enumerate((1, 3)):
+        paths = divided(paths, old, tmp_path / f"step{step}", spread(n))
+        old = spread(n)
+        found = records_of(paths, kinds.UNDELIVERED)
+        assert [(f["payload"], f["number"]) for f in found] == [(b"1", 1), (b"2", 2), (b"3", 3)]
+
+
+@pytest.mark.parametrize(("identity", "qos", "lacks"), [(0, 1, [1]), (9, 2, [1]), (0, 0, [])])
+def test_a_will_that_other_workers_lack(tmp_path: Path, identity: int, qos: int, lacks: list[int]) -> None:
+    key = spread(2)
+    names = [next(b"id%d" % i for i in range(99) if worker_place(key.key, b"id%d" % i, 2) == place) for place in range(2)]
+    owner = key.place(b"q")
+    for place in range(2):
+        writer = Writer(tmp_path / f"{place}", 1)
+        writer.ids, writer.tails = {1: names[place]}, {1: 0}
+        writer.add(kinds.LINK_RUN, log=77 + place, run=1)
+        writer.session(1, False)
+        writer.add(kinds.SUB, sno=1, options=2, sub_id=0, filter=b"q")
+        if place == 1 - owner:
+            writer.add(kinds.LINK_WILL, number=4, handle=identity, security=0, expiry_s=None, id=b"dying", user=None, mount=b"",
+                       **{**MESSAGE, "qos": qos, "retain": True}, topic=b"q", payload=b"p")
+        writer.finish()
+    new = spread(3)
+    paths = divided([tmp_path / "0", tmp_path / "1"], key, tmp_path / "new", new)
+    ids, found = sessions_and_undelivered(paths)
+    assert [ids[place, sno] for place, f in found for sno in f["sessions"]] == [names[owner] for _ in lacks]
+    assert [place for place, f in found if f["retained_set"]] == [new.place(b"q")]
+    assert all(f.get("again", False) == (not identity) and not f["unjournalled"] for _, f in found)
+    assert not records_of(paths, kinds.LINK_WILL) and not records_of(paths, kinds.WAITING_WILL)
+
+
+def test_the_tools_read_an_undelivered_message(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "store", 1)
+    writer.ids, writer.tails = {1: b"sub"}, {1: 0}
+    writer.session(1, False)
+    message = {**MESSAGE, "qos": 2, "topic": b"q", "payload": b"p", "id": b"pub", "user": None, "security": 0, "mount": b"", "expiry_s": None,
+               "sessions": [1], "group": b"", "unjournalled": False}
+    writer.add(kinds.UNDELIVERED, number=1, **message)
+    writer.add(kinds.UNDELIVERED, number=2, **message)
+    writer.add(kinds.WAITING_WILL_GONE, number=1)
+    writer.finish()
+    run = CliRunner().invoke
+    store = str(tmp_path / "store")
+    assert run(db, ["check", store]).exit_code == 0
+    assert json.loads(run(db, ["stats", "--json", store]).output)["undelivered"] == 1
+    for client in ("sub", "pub"):
+        lines = run(db, ["dump", "--client", client, "--kind", "undelivered", store]).output.splitlines()
+        assert len(lines) == 2 and lines[1].endswith('2: of "pub": "q" qos 2, 1 B -> 1'), lines
+    assert run(db, ["export", "--jsonl", str(tmp_path / "lines"), store]).exit_code == 0
+    found = [json.loads(line) for line in (tmp_path / "lines").read_text().splitlines()]
+    assert [one["state"] for one in found if one["type"] == "delivery"] == ["undelivered"]

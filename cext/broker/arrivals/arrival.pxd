@@ -11,4 +11,6 @@ cdef void group_again(void* broker, uint32_t slot, void* message, LinkSend* s, L
 cdef int arrival(void* broker, uint32_t slot, const LinkFrame* f, uint64_t* batch) noexcept nogil
 # Note the publisher of a message that came with its publisher. Return 0 if it is not known.
 cdef bint arrival_from(Broker* b, View publisher, Publication* p, RecordFrom* out) noexcept nogil
+# Deliver to a member of the group here; text: $share/GROUP/FILTER. Return 0 if there is none.
+cdef bint group_takes(Broker* b, Publication* p, View text) noexcept nogil
 cdef void publication_of_frame(Broker* b, const LinkFrame* f, Publication* p) noexcept nogil

@@ -58,7 +58,6 @@ cdef bint arrival_from(Broker* b, View publisher, Publication* p, RecordFrom* ou
 
 
 cdef bint group_takes(Broker* b, Publication* p, View text) noexcept nogil:
-    """Deliver to a member of the group here. Returns 0 if there is none."""
     cdef Filter filter
     cdef Group* g
     if filter_parse(text.p, text.n, &filter) != 0:

@@ -70,12 +70,17 @@ ctypedef struct StoredAck:
     uint32_t store_session_id
     uint32_t position
 
-ctypedef struct RestoredWill:   # a will that waited for a plugin, or for other workers, when the last process ended
+ctypedef struct RestoredWill:   # a will that waited for a plugin, or for other workers, when the last process ended; or an undelivered message
     RestoredWill* next
     Session* session            # stands for its client; it is in no table, and has the will
     uint64_t number
     uint64_t identity           # of a will that other workers may have; 0 = none
     uint8_t sent                # 1: it waited for other workers, and the subscribers of this one have it
+    uint8_t undelivered         # 1: no will but a message that some sessions lack: storage/undelivered.pyx. The rest is about these
+    uint8_t unjournalled
+    uint8_t retained            # 1: its topic lacks it
+    View sessions               # as in RecordUndelivered; in the same allocation
+    View group
 
 ctypedef struct Durable:
     Store store

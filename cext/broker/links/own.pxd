@@ -1,11 +1,17 @@
 # The routes that this worker announces: what its sessions subscribe to. See own.pyx. All functions do nothing in a broker that is alone.
 from libc.stdint cimport uint32_t
+from libc.string cimport memcmp
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.session.session cimport Session
 
 cdef enum:
     ROUTE_NONE = -1                 # in place of a QoS: no subscription
+
+
+cdef inline bint is_shared(View filter) noexcept nogil:
+    return filter.n > 7 and memcmp(filter.p, b"$share/", 7) == 0
+
 
 # A session's subscription to a filter (with $share/GROUP/) has changed from the QoS `old` to `now`. Return 1 if not all workers know the route yet,
 # or -1 without memory.

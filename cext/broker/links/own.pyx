@@ -6,7 +6,6 @@ Cost: one look-up in the table of routes for each change of a subscription.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp
 
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
@@ -18,10 +17,6 @@ from cext.topic.index cimport Subscription, subscription_read
 cdef enum:
     FILTER_BYTES = 66600        # subscription_read requires this
     OPTION_QOS = 3
-
-
-cdef inline bint is_shared(View filter) noexcept nogil:
-    return filter.n > 7 and memcmp(filter.p, b"$share/", 7) == 0
 
 
 cdef int own_route(Broker* b, Session* s, View filter, int now, int old) noexcept nogil:

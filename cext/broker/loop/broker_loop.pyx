@@ -72,6 +72,7 @@ from cext.broker.routing.retain cimport replay_end, replay_slice, retained_expir
 from cext.broker.routing.route cimport fanout_end, fanout_slice
 from cext.broker.routing.session_release cimport session_release
 from cext.broker.storage.commit cimport durable_close, durable_fini, durable_start, durable_timeout_ms, durable_turn
+from cext.broker.storage.undelivered cimport undelivered_deliver
 from cext.broker.trace.events cimport trace_sent
 from cext.broker.trace.slots cimport trace_timer_fired, tracing_fini
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED, RC_SERVER_SHUTTING_DOWN
@@ -293,7 +294,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
         figures_begin(b)
     sys_begin(b)
     bridges_begin(b)
-    err = err or links_start(b)
+    err = err or undelivered_deliver(b) or links_start(b)
     b.wills_restored = b.sessions.count != 0 or (b.durable != NULL and durable_of(b).restored_wills != NULL)
     turn_begin(b)
     while answers_serve(b):      # what plugins have published in their initialization comes before the first client

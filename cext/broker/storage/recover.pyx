@@ -44,12 +44,12 @@ from cext.session.queue cimport (
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_CLIENT_WILL, RECORD_CLIENT_WILL_GONE, RECORD_CONNECTED, RECORD_END, RECORD_ENTRY_RETAIN, RECORD_ENTRY_SHARED, RECORD_GATED,
     RECORD_GATED_DONE, RECORD_HAS_ORIGIN, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_LINK_CHOICE, RECORD_LINK_RUN, RECORD_LINK_WILL, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_FROM,
-    RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_WAITING_WILL, RECORD_WAITING_WILL_GONE,
+    RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS, RECORD_SUB, RECORD_UNDELIVERED, RECORD_UNSUB, RECORD_WAITING_WILL, RECORD_WAITING_WILL_GONE,
     RECORD_WILL, RECORD_WILL_GONE, RecordAck, RecordClientWill, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg,
-    RecordSession, RecordSub, RecordWaitingWill, RecordWill, record_ack_next, record_acks_check, record_client_id_read, record_client_will_read,
+    RecordSession, RecordSub, RecordUndelivered, RecordWaitingWill, RecordWill, record_ack_next, record_acks_check, record_client_id_read, record_client_will_read,
     record_end_read, record_entry_next, record_from_read, record_inbox_done_read, record_inbox_read, record_msg_read,
     record_released_check, record_released_next, record_session_read, record_streams_check, record_sub_read, record_topic_read,
-    record_unsub_read, record_waiting_will_gone_read, record_waiting_will_read, record_will_read,
+    record_undelivered_read, record_unsub_read, record_waiting_will_gone_read, record_waiting_will_read, record_will_read,
 )
 from cext.session.session cimport (
     EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ENDED, SESSION_ORIGIN_UNKNOWN, SESSION_WILL_STORED, Session, session_free, session_new,
@@ -515,27 +515,60 @@ cdef int client_will_gone_apply(Load* l, View body) noexcept nogil:
 cdef int waiting_will_apply(Load* l, View body, bint sent) noexcept nogil:
     """Keep a will that waited for a plugin, or for other workers (sent). A session that has ended stands for its client: the client may be here again."""
     cdef RecordWaitingWill r
-    cdef RestoredWill** at
     cdef RestoredWill* w
     if record_waiting_will_read(body, &r) != 0:
         return ODD
-    l.t.last_will = max(l.t.last_will, r.number)
-    restored_will_drop(l.b, restored_will_at(l.t, r.number))     # an older copy
-    at = restored_will_at(l.t, r.number)
-    w = <RestoredWill*>calloc(1, sizeof(RestoredWill))
+    w = restored_will_new(l, r.number, &r.will, 0)
     if w == NULL:
         return -1
-    at[0] = w
-    w.number = r.number
     w.sent = sent
     w.identity = r.handle if sent else 0
-    w.session = session_new(&l.b.sessions, r.will.id)
+    return 0
+
+
+cdef RestoredWill* restored_will_new(Load* l, uint64_t number, const RecordClientWill* will, uint64_t room) noexcept nogil:
+    """Append it to the list, with `room` for bytes of the caller behind it. Returns NULL without memory."""
+    cdef RestoredWill** at
+    cdef RestoredWill* w
+    l.t.last_will = max(l.t.last_will, number)
+    restored_will_drop(l.b, restored_will_at(l.t, number))       # an older copy
+    at = restored_will_at(l.t, number)
+    w = <RestoredWill*>calloc(1, sizeof(RestoredWill) + room)
+    if w == NULL:
+        return NULL
+    at[0] = w
+    w.number = number
+    w.session = session_new(&l.b.sessions, will.id)
     if w.session == NULL:
-        return -1
+        return NULL
     w.session.flags |= SESSION_ENDED
     w.session.access_epoch = l.b.access_epoch - 1
-    w.session.will = message_of(l, &r.will.message, 0)
-    return origin_restore(l, w.session, r.will.security, r.will.user, r.will.mount) if w.session.will != NULL else -1
+    w.session.will = message_of(l, &will.message, 0)
+    if w.session.will == NULL or origin_restore(l, w.session, will.security, will.user, will.mount) != 0:
+        return NULL
+    return w
+
+
+cdef int undelivered_apply(Load* l, View body) noexcept nogil:
+    """Keep a message that some sessions lack. A session that has ended stands for its publisher."""
+    cdef RecordUndelivered r
+    cdef RestoredWill* w
+    cdef uint8_t* room
+    if record_undelivered_read(body, &r) != 0:
+        return ODD
+    w = restored_will_new(l, r.number, &r.will, <uint64_t>r.sessions.n + r.group.n)
+    if w == NULL:
+        return -1
+    w.undelivered = 1
+    w.unjournalled = r.unjournalled
+    w.retained = r.will.message.flags & RECORD_RETAINED_SET != 0
+    w.session.will.source_hash = w.session.hash
+    room = <uint8_t*>(w + 1)
+    w.sessions.p, w.sessions.n = room, r.sessions.n
+    w.group.p, w.group.n = room + r.sessions.n, r.group.n
+    memcpy(room, r.sessions.p, r.sessions.n)
+    memcpy(room + r.sessions.n, r.group.p, r.group.n)
+    return 0
 
 
 cdef int waiting_will_gone_apply(Load* l, View body) noexcept nogil:
@@ -624,6 +657,8 @@ cdef int record_apply(void* ctx, const StoreRecord* r) noexcept nogil:
         rc = waiting_will_apply(l, r.body, r.kind == RECORD_LINK_WILL)
     elif r.kind == RECORD_WAITING_WILL_GONE:
         rc = waiting_will_gone_apply(l, r.body)
+    elif r.kind == RECORD_UNDELIVERED:
+        rc = undelivered_apply(l, r.body)
     elif RECORD_LINK_RUN <= r.kind <= RECORD_LINK_CHOICE:
         rc = link_record_apply(l.b, r.kind, r.body)
     if rc > 0:

@@ -5,12 +5,13 @@ The records are read twice. The first walk computes what is still needed (state.
 order of the log, so that a later record replaces the same earlier ones as before. Positions, packet ids and progress of
 a session do not change, only its number in the store. Left out is what belongs to links between the workers of before:
 the new stores begin new links. Positions in streams go to the store of the process that opens that part of the
-stream next (mosq/server/storage.py). A QoS 2 message that a part of these workers had already delivered is decided here
-(`partly.py`).
+stream next (mosq/server/storage.py). A message that a part of these workers had already delivered goes to the others
+only: `partly.py` finds the sessions that lack it, and records name these behind all other records, in the order of its
+publisher.
 
 A message is written once for each store that needs it. The copies of one message in several stores become one again if
 they are at least SHARED_BYTES long. Memory: that of state.py for each store that is read, 16 bytes and a key for
-each such message, and one payload at a time.
+each such message, and one payload at a time, with those of all messages that a part of the workers had delivered.
 """
 
 from hashlib import blake2b
@@ -18,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from mosq._core import record_decode, record_encode
 from mosq.tools.db import kinds
-from mosq.tools.db.partly import LinkedState, Spread, decide
+from mosq.tools.db.partly import LinkedState, Rest, Spread, decide, groups_of, joined, split
 from mosq.tools.db.read import walk_whole
 from mosq.tools.db.state import record_size
 from mosq.tools.db.store import NewStore, StoreError, StoreSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from mosq.tools.db.read import Each
 
@@ -45,6 +46,7 @@ class Content(LinkedState):
         self._has_digests = has_digests
         self.snos: dict[bytes, int] = {}                # by client id
         self.last_pids: dict[int, int] = {}             # by session
+        self.origins: dict[int, tuple[int, bytes]] = {} # by session: listener and mount point
         self.publishers: dict[bytes, int] = {}          # topic of a retained message: lsn of its RETAINED_FROM
         self.digests: dict[int, bytes] = {}             # of each live message that is long: by lsn
         self.streams: dict[bytes, list[int]] = {}       # positions behind the committed records, by name
@@ -58,6 +60,7 @@ class Content(LinkedState):
             self._end(lsn, {"sno": other})
         self.snos[f["id"]] = sno
         self.last_pids[sno] = f.get("last_pid", 0)
+        self.origins[sno] = f.get("security", 0), f.get("mount", b"")
         super()._session(lsn, f)
 
     def _end(self, lsn: int, f: dict[Any, Any]) -> None:
@@ -66,6 +69,7 @@ class Content(LinkedState):
         if session is not None and self.snos.get(session.id) == sno:
             del self.snos[session.id]
         self.last_pids.pop(sno, None)
+        self.origins.pop(sno, None)
         super()._end(lsn, f)
 
     def _msg(self, lsn: int, f: dict[Any, Any]) -> None:
@@ -147,7 +151,7 @@ class Division:
             progress: "Progress | None" = None, places: list[int] | None = None, restored: bool = False) -> None:
         self.old, self.new, self.targets = old, new, targets
         self.warnings: list[str] = []
-        self.sessions = self.retained = self.again = 0
+        self.sessions = self.retained = 0
         self._progress = progress
         self._total = 2 * sum(StoreSource(path).total_bytes() for path in paths)
         self._done = 0
@@ -199,8 +203,10 @@ class Division:
                 store.number_copies()
                 for name in store.copies.values():
                     self._left[name] = self._left.get(name, 0) + 1
-        self._wills = [0] * self.new.n      # last number of a will that waits for a plugin
-        self.again = decide({store.place: store.content for store in self.stores}, self.old)
+        self._numbers = [0] * self.new.n    # last number of a will that waits, or of an undelivered message
+        # key of the order, new store, fields: of an undelivered message
+        self._undelivered_ones: list[tuple[tuple[int, int, int], int, dict[Any, Any]]] = []
+        self._decide_partly()
 
     def _claim(self, owners: dict[bytes, int], name: bytes, place: int) -> bool:
         """Note which store a name is in; return whether another one has it too."""
@@ -212,6 +218,16 @@ class Division:
     def _counts(self, topic: bytes, store: Old) -> bool:
         return self._of_topic.get(topic, store.place) == store.place
 
+    def _decide_partly(self) -> None:
+        self._links = {store.place: store.content.links for store in self.stores}
+        self._of_place = {store.place: store for store in self.stores}
+        if not any(one.content.links.open or one.content.links.wills or one.content.undelivered for one in self.stores):
+            return
+        for store in self.stores:
+            sessions = store.content.sessions
+            store.content.links.learn(sessions[sno] for sno in store.numbers)
+        decide(self._links, self.old)
+
     # -- the second walk
 
     def write(self, made_by: str) -> None:
@@ -222,6 +238,10 @@ class Division:
                 made += [NewStore(path, made_by)]
             for store in self.stores:
                 self._copy(store, made)
+            for _, place, fields in sorted(self._undelivered_ones, key=lambda one: one[:2]):
+                self._numbers[place] += 1
+                made[place].add(kinds.UNDELIVERED,
+                                record_encode(kinds.UNDELIVERED, {**fields, "number": self._numbers[place]}))
             if self._waiting:
                 raise StoreError(f"{self.targets[0]}: deliveries without their message; nothing was changed")
             for place, positions in self._positions().items():
@@ -256,9 +276,8 @@ class Division:
                     fields = record_decode(kind, body)
                 except ValueError:
                     continue        # counted in the first walk
-                written = kinds.WAITING_WILL if kind == kinds.LINK_WILL else kind
                 for place, kept in self._records(store, lsn, kind, fields):
-                    made[place].add(written, record_encode(written, kept))
+                    made[place].add(kind, record_encode(kind, kept))
             self._advance(size)
 
         loss = store.source.scan(given)
@@ -269,7 +288,7 @@ class Division:
         """Yield the new store and the fields of each record that stands for this one."""
         way = getattr(self, f"_{kinds.NAMES[kind]}", None)
         if way is not None:
-            yield from way(store, lsn, f)
+            yield from way(store, lsn, f) or ()         # nothing: it is noted for the end of the new stores
 
     def _session(self, store: Old, lsn: int, f: dict[Any, Any]) -> "Iterator[tuple[int, dict[Any, Any]]]":
         session = store.content.sessions.get(f["sno"])
@@ -333,10 +352,14 @@ class Division:
         if found is None or store.content.sessions[f["sno"]].inbox.get(f["pid"], (-1,))[0] != lsn:
             return
         partly = store.content.links.open.get((f["sno"], f["pid"]))
-        if partly is not None and not partly.again:
-            yield found[0], {"sno": found[1], "pid": f["pid"], "refused": True}     # all subscribers have it
-        else:
+        if partly is None or partly.rest is None:
             yield found[0], {**f, "sno": found[1], "identity": 0, "local_done": False}
+            return
+        session, (security, mount) = store.content.sessions[f["sno"]], store.content.origins[f["sno"]]
+        publisher = {"id": session.id, "user": session.user, "security": security, "mount": mount}
+        # without its deliveries, what its worker has written to streams was not committed either
+        self._leave(store, partly.identity, partly.rest, {**f, **publisher}, not (f["journalled"] or partly.local_done))
+        yield found[0], {"sno": found[1], "pid": f["pid"], "refused": True}         # the rest goes without its client
 
     def _will(self, store: Old, lsn: int, f: dict[Any, Any]) -> "Iterator[tuple[int, dict[Any, Any]]]":
         found = store.numbers.get(f["sno"])
@@ -351,13 +374,45 @@ class Division:
     def _waiting_will(self, store: Old, lsn: int, f: dict[Any, Any]) -> "Iterator[tuple[int, dict[Any, Any]]]":
         if store.content.waiting_wills.get(f["number"]) == lsn:
             place = self.new.place(f["id"])
-            self._wills[place] += 1
-            yield place, {**f, "number": self._wills[place]}
+            self._numbers[place] += 1
+            yield place, {**f, "number": self._numbers[place]}
 
-    def _link_will(self, store: Old, lsn: int, f: dict[Any, Any]) -> "Iterator[tuple[int, dict[Any, Any]]]":
+    def _link_will(self, store: Old, lsn: int, f: dict[Any, Any]) -> None:
         partly = store.content.links.wills.get(f["number"])
-        if partly is not None and partly.again:         # `_copy` makes it a will that waits: the start sends it to all
-            yield from self._waiting_will(store, lsn, {**f, "handle": 0, "again": True})
+        if store.content.waiting_wills.get(f["number"]) == lsn and partly is not None and partly.rest is not None:
+            fields = {**f, "again": True} if not partly.identity else f     # other workers may have one with QoS 1
+            self._leave(store, partly.identity, partly.rest, fields, False)
+
+    def _undelivered(self, store: Old, lsn: int, f: dict[Any, Any]) -> None:
+        """Divide again what an earlier division has found, and no start has delivered."""
+        if store.content.undelivered.get(f["number"]) == lsn:
+            groups = {name: members for name, members in groups_of(self._links, f["topic"]).items()
+                      if name == split(f["group"])}
+            rest = Rest([(store.place, sno) for sno in f["sessions"]], groups, f["retained_set"])
+            self._leave(store, 0, rest, f, f["unjournalled"], f["number"])
+
+    def _leave(                         # parameters: a message, and the sessions that lack it
+            self, store: Old, identity: int, rest: Rest, f: dict[Any, Any], unjournalled: bool,
+            number: int = 0) -> None:
+        """Note an undelivered message for each new store that lacks it. Those of one publisher are in the order of
+        their identities, behind the ones of an earlier division."""
+        by_place: dict[int, list[int]] = {}
+        for place, sno in self._now_at(rest.sessions):
+            by_place.setdefault(place, []).append(sno)
+        owner = self.new.place(f["topic"]) if rest.retained else -1
+        publisher = self.new.place(f["id"]) if unjournalled else -1
+        targets = [(place, by_place.get(place, []), b"") for place in sorted({*by_place, owner, publisher} - {-1})]
+        for name, members in rest.groups.items():
+            online = [(i, sno) for i, sno in members if self._of_place[i].content.sessions[sno].connected] or members
+            targets += [(place, [], joined(*name)) for place, _ in self._now_at(online)[:1]]
+        for place, sessions, group in targets:
+            fields = {**f, "sessions": sessions, "group": group, "retained_set": place == owner and not group,
+                      "unjournalled": place == publisher and not group, "expiry_s": None}
+            self._undelivered_ones.append(((identity, store.place, number), place, fields))
+
+    def _now_at(self, sessions: "Iterable[tuple[int, int]]") -> list[tuple[int, int]]:
+        """Return the new stores of sessions, and their numbers there."""
+        return [found for i, sno in sessions if (found := self._of_place[i].numbers.get(sno)) is not None]
 
     def _retained_from(self, store: Old, lsn: int, f: dict[Any, Any]) -> "Iterator[tuple[int, dict[Any, Any]]]":
         if store.content.publishers.get(f["topic"]) == lsn and self._counts(f["topic"], store):

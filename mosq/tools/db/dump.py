@@ -52,6 +52,8 @@ def numbers_of(source: "Source", client: bytes) -> set[int]:
 def belongs(kind: int, f: dict[Any, Any], numbers: set[int], client: bytes) -> bool:
     if kind in (kinds.CLIENT_WILL, kinds.CLIENT_WILL_GONE, kinds.WAITING_WILL, kinds.LINK_WILL):
         return bool(f["id"] == client)
+    if kind == kinds.UNDELIVERED:
+        return bool(f["id"] == client) or not numbers.isdisjoint(f["sessions"])
     if "sno" in f:
         return f["sno"] in numbers
     return any(delivery[0] in numbers for delivery in f.get("entries", f.get("acks", ())))

@@ -80,6 +80,10 @@ def _live(state: "State", sink: Sink, lsn: int, kind: int, f: dict[str, Any]) ->
         sink.will(lsn, f)
     elif kind in (kinds.CLIENT_WILL, kinds.WAITING_WILL, kinds.LINK_WILL):
         sink.client_will(lsn, f)
+    elif kind == kinds.UNDELIVERED:
+        sink.message(lsn, f, f["retained_set"])
+        for sno in f["sessions"]:
+            sink.delivery(lsn, (sno, 0, 0, f["qos"], 0), "undelivered")
 
 
 class Lines:

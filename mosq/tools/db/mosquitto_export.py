@@ -19,6 +19,7 @@ import time
 from array import array
 from typing import IO, TYPE_CHECKING, Any
 
+from mosq._core import filter_fits
 from mosq.tools.db import kinds
 from mosq.tools.db import mosquitto_write as chunks
 from mosq.tools.db.mosquitto_format import (
@@ -34,7 +35,7 @@ from mosq.tools.db.mosquitto_format import (
 )
 from mosq.tools.db.partly import LinkedState, Spread, decide
 from mosq.tools.db.read import walk, walk_whole
-from mosq.tools.db.state import HALF
+from mosq.tools.db.state import HALF, WRAP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     Entry = tuple[int, int, int, int, int]  # session, position, packet id, qos with flags, subscription identifier
 
 ENTRY_RETAIN = 0x80
+NO_LOCAL, RETAIN_AS_PUBLISHED = 4, 8  # bits of a subscription's options
 DELIVERY = struct.Struct("<IHBIQ")  # position, packet id, qos with flags, subscription identifier, id of the message
 ALONE = Spread(1, b"")
 RELEASED_TOPIC = b"mosq/released"  # of the empty message that stands for one whose PUBREC has arrived
@@ -120,7 +122,11 @@ class MosquittoExport:
         written = Written()
         for part in self._parts.values():
             part.read()
-        decide({place: part.state for place, part in self._parts.items()}, self._spread)
+        links = {place: part.state.links for place, part in self._parts.items()}
+        if any(one.open or one.wills for one in links.values()):
+            for part in self._parts.values():
+                part.state.links.learn(part.state.sessions.values())
+            decide(links, self._spread)
         self._out.write(chunks.header() + chunks.config(0))
         last_id = 0
         for part in self._parts.values():
@@ -183,6 +189,8 @@ class Part:
             self._message(lsn, f)
         elif kind == kinds.INBOX:
             self._inbound(lsn, f)
+        elif kind == kinds.UNDELIVERED:
+            self._undelivered(lsn, f)
         elif kind == kinds.END and lsn >= self._end:
             self.state.sessions.pop(f["sno"], None)  # its number may belong to another client from here on
         elif kind == kinds.WILL:
@@ -224,10 +232,42 @@ class Part:
             return
         self._todo -= {place, lsn}
         partly = self.state.links.open.get((f["sno"], f["pid"]))
-        if not f["refused"] and (partly is None or partly.again):
+        if not f["refused"] and (partly is None or partly.is_due()):
             security = self.state.securities.get(f["sno"], -1)
             publisher = Publisher(session.id, session.user or b"", security, f["pid"])
             self._inbox.setdefault(f["sno"], []).append((f["pid"], self._body(lsn, f, False, publisher)))
+
+    def _undelivered(self, lsn: int, f: dict[Any, Any]) -> None:
+        """Queue a message behind all others, for those that the next start would deliver it to."""
+        state, place = self.state, self.state.undelivered.get(f["number"], -1)
+        if place < 0 or not self._stands_for(place, lsn):
+            return
+        self._todo -= {place, lsn}
+        is_retained = bool(f["retained_set"] and f["payload"])
+        id = self._body(lsn, f, is_retained, Publisher(f["id"], f["user"] or b"", f["security"], 0))
+        if is_retained:
+            self._retained.append(id)       # the later one counts
+        members = [sno for sno, session in state.sessions.items() if f["group"] and f["group"] in session.subscriptions]
+        for sno in f["sessions"] or members[:1]:
+            session = state.sessions.get(sno)
+            wanted = self._wanted(session, f) if session is not None else []
+            if session is None or not wanted:
+                continue
+            qos = min(f["qos"], max(options & 3 for options, _ in wanted))
+            retain = f["retain"] and any(options & RETAIN_AS_PUBLISHED for options, _ in wanted)
+            pid = state.last_pids[sno] = state.last_pids.get(sno, 0) % 65535 + 1
+            behind = self._deliveries.setdefault(sno, bytearray())
+            position = (session.next + HALF // 2 + len(behind)) % WRAP
+            behind.extend(DELIVERY.pack(position, pid, qos | (ENTRY_RETAIN if retain else 0),
+                                        next((sub_id for _, sub_id in wanted if sub_id), 0), id))
+
+    @staticmethod
+    def _wanted(session: "Session", f: dict[Any, Any]) -> list[tuple[int, int]]:
+        """Return options and identifier of each subscription by which a session gets an undelivered message."""
+        if f["group"]:
+            return [session.subscriptions[f["group"]][:2]]
+        return [(options, sub_id) for filter, (options, sub_id, _) in session.subscriptions.items()
+                if filter_fits(filter, f["topic"]) and not (options & NO_LOCAL and session.id == f["id"])]
 
     def _body(self, lsn: int, f: dict[Any, Any], is_retained: bool, publisher: Publisher | None) -> int:
         """Write a stored message; return its id."""

@@ -1,9 +1,9 @@
-"""Decide about QoS 2 messages that a part of the workers had delivered when the number of workers changes.
+"""Decide about messages that a part of the workers had delivered when the number of workers changes.
 
-A worker keeps a message with its identity until all workers that need it have it; a worker that has delivered it keeps
-the identity with the deliveries. Such an identity holds for all sessions of a worker, and the sessions move to others.
-So the question is answered once, before: if each worker with a matching subscription has delivered the message, it is
-done. Otherwise it is published again, and the sessions that have it get it twice.
+A worker keeps a QoS 2 message with its identity until all workers that need it have it; a worker that has delivered it
+keeps the identity with the deliveries. Such an identity holds for all sessions of a worker, and the sessions move to
+others. So the question is answered once, before: which sessions, groups and topics lack the message. The division
+writes that (docs/adr/0041), and the start with the new number delivers it to these only.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +13,11 @@ from mosq.tools.db.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from mosq.tools.db.state import Session
+
+    # place of a worker, and a session's number in its store
+    Place = tuple[int, int]
 
 SHARE = b"$share/"
 PARTS = 1 << 16
@@ -30,15 +35,27 @@ class Spread(NamedTuple):
 
 
 class Partly:
-    """A QoS 2 message with an identity, in an inbox, or a will. `again`: it is published again; `began`: a part has
-    it."""
+    """A message with an identity, in an inbox, or a will: then the identity is 0 if it is not QoS 2."""
 
-    __slots__ = ("again", "began", "identity", "local_done", "retain", "topic")
+    __slots__ = ("identity", "local_done", "qos", "rest", "retain", "topic")
 
     def __init__(self, f: dict[Any, Any]) -> None:
         self.identity, self.local_done = f["identity"], f["local_done"]
-        self.topic, self.retain = f["topic"], f["retain"]
-        self.again, self.began = True, False
+        self.topic, self.qos, self.retain = f["topic"], f["qos"], f["retain"]
+        self.rest: Rest | None = None
+
+    def is_due(self) -> bool:
+        """Return whether a session, a group or the topic lacks it."""
+        return self.rest is None or any(self.rest)
+
+
+class Rest(NamedTuple):
+    """Name what lacks a message: sessions; groups, each with its name, filter and members; whether its topic lacks it
+    as the retained message."""
+
+    sessions: "list[Place]"
+    groups: "dict[tuple[bytes, bytes], list[Place]]"
+    retained: bool
 
 
 class Links:
@@ -52,36 +69,57 @@ class Links:
         self.choices: dict[tuple[int, int], int] = {}   # identity and part: the worker that was chosen for a group
         self.open: dict[tuple[int, int], Partly] = {}   # its own messages: by session and packet id
         self.wills: dict[int, Partly] = {}              # that it has sent to others: by number
-        self._exact: dict[bytes, set[bytes]] = {}       # filter: its groups; b"": without a group
-        self._wild: list[tuple[bytes, bytes]] = []      # group and filter
+        self._exact: dict[bytes, dict[bytes, list[int]]] = {}       # filter: group, b"" for none: sessions
+        self._wild: dict[bytes, dict[bytes, list[int]]] = {}
 
-    def learn(self, filters: "Iterable[bytes]") -> None:
-        """Note the filters of all sessions of this worker."""
-        for whole in dict.fromkeys(filters):
-            group, filter = b"", whole
-            if whole.startswith(SHARE):
-                group, _, filter = whole[len(SHARE):].partition(b"/")
-            if b"+" in filter or b"#" in filter:
-                self._wild.append((group, filter))
-            else:
-                self._exact.setdefault(filter, set()).add(group)
+    def learn(self, sessions: "Iterable[Session]") -> None:
+        """Note the filters of all sessions of this worker. QoS 0 is in no store, and may be lost."""
+        for session in sessions:
+            for whole, (options, *_) in session.subscriptions.items():
+                if options & QOS:
+                    group, filter = split(whole)
+                    known = self._wild if b"+" in filter or b"#" in filter else self._exact
+                    known.setdefault(filter, {}).setdefault(group, []).append(session.sno)
 
-    def matching(self, topic: bytes) -> "Iterator[tuple[bytes, bytes]]":
-        """Yield group and filter of each subscription that matches."""
-        for group in self._exact.get(topic, ()):
-            yield group, topic
-        for group, filter in self._wild:
+    def matching(self, topic: bytes) -> "Iterator[tuple[bytes, bytes, list[int]]]":
+        """Yield group, filter and sessions of each filter that matches."""
+        for group, sessions in self._exact.get(topic, {}).items():
+            yield group, topic, sessions
+        for filter, groups in self._wild.items():
             if filter_fits(filter, topic):
-                yield group, filter
+                for group, sessions in groups.items():
+                    yield group, filter, sessions
+
+
+def split(whole: bytes) -> tuple[bytes, bytes]:
+    """Return the group, b"" for none, and the filter."""
+    if not whole.startswith(SHARE):
+        return b"", whole
+    group, _, filter = whole[len(SHARE):].partition(b"/")
+    return group, filter
+
+
+def joined(group: bytes, filter: bytes) -> bytes:
+    return b"%b%b/%b" % (SHARE, group, filter)
 
 
 def part_of(key: bytes, group: bytes, filter: bytes) -> int:
     """Return the part of a shared group: part_of of cext/broker/links/outward.pyx."""
-    return worker_place(key, b"%b%b/%b" % (SHARE, group, filter), PARTS) | 1 if key else 0
+    return worker_place(key, joined(group, filter), PARTS) | 1 if key else 0
 
 
-def again(partly: Partly, place: int, workers: "Mapping[int, Links]", owner: int, key: bytes) -> bool:
-    """Return whether a message of the worker at `place` must be published again; set `began`. `owner`: the place of the
+def groups_of(workers: "Mapping[int, Links]", topic: bytes) -> "dict[tuple[bytes, bytes], list[Place]]":
+    """Return the members of each group that gets a message of this topic."""
+    found: dict[tuple[bytes, bytes], list[Place]] = {}
+    for i, one in workers.items():
+        for group, filter, sessions in one.matching(topic):
+            if group:
+                found.setdefault((group, filter), []).extend((i, sno) for sno in sessions)
+    return found
+
+
+def rest_of(partly: Partly, place: int, workers: "Mapping[int, Links]", owner: int, key: bytes) -> Rest | None:
+    """Return what lacks a message of the worker at `place`; None: no worker has delivered it. `owner`: the place of the
     worker that keeps the topic's retained message; `key`: of the workers."""
     own = workers[place]
 
@@ -93,18 +131,25 @@ def again(partly: Partly, place: int, workers: "Mapping[int, Links]", owner: int
     have = {i for i in workers if i != place and has(i, 0)}
     if partly.local_done:
         have.add(place)
-    groups = {found for one in workers.values() for found in one.matching(partly.topic) if found[0]}
-    parts = {found: part_of(key, *found) for found in groups}
-    partly.began = bool(have) or any(has(i, part) for i in workers for part in parts.values())
-    if not partly.began or (partly.retain and owner not in have):
-        return True
-    if any(not group for i, one in workers.items() if i not in have for group, _ in one.matching(partly.topic)):
-        return True
-    for part in parts.values():
-        chosen = own.choices.get((partly.identity, part))
-        if not any(has(i, part) for i in workers) and (not partly.local_done or chosen not in (None, place)):
-            return True                 # without a choice, a member of its own worker has it
-    return False
+    groups = groups_of(workers, partly.topic)
+    parts = {group: part_of(key, *group) for group in groups}
+    if not have and not any(has(i, part) for i in workers for part in parts.values()):
+        return None
+    retained = partly.retain and owner not in have
+    if not partly.qos:
+        return Rest([], {}, retained)
+
+    def lacks(group: tuple[bytes, bytes]) -> bool:
+        part = parts[group]
+        if not partly.identity:         # the choice is not recorded: as after a start with the same number
+            return any(i != place for i, _ in groups[group])
+        # without a choice, a member of its own worker has it
+        return not any(has(i, part) for i in workers) and (
+            not partly.local_done or own.choices.get((partly.identity, part)) not in (None, place))
+
+    sessions = {(i, sno) for i, one in workers.items() if i not in have
+                for group, _, matching in one.matching(partly.topic) if not group for sno in matching}
+    return Rest(sorted(sessions), {group: members for group, members in groups.items() if lacks(group)}, retained)
 
 
 class LinkedState(State):
@@ -158,19 +203,8 @@ class LinkedState(State):
         self.links.wills.pop(f["number"], None)
 
 
-def decide(states: "Mapping[int, LinkedState]", spread: Spread) -> int:
-    """Set `again` of the messages that are on their way between workers; return how many are published again though a
-    part of the workers has them. `states`: by the place of the worker."""
-    links = {place: state.links for place, state in states.items()}
-    if not any(one.open or one.wills for one in links.values()):
-        return 0
-    for state in states.values():
-        # QoS 0 is in no store, and may be lost
-        state.links.learn(filter for session in state.sessions.values()
-                          for filter, (options, *_) in session.subscriptions.items() if options & QOS)
-    twice = 0
+def decide(links: "Mapping[int, Links]", spread: Spread) -> None:
+    """Set `rest` of all messages that are on their way between workers. The links of each worker know its sessions."""
     for place, one in links.items():
         for partly in (*one.open.values(), *one.wills.values()):
-            partly.again = again(partly, place, links, spread.place(partly.topic), spread.key)
-            twice += partly.again and partly.began
-    return twice
+            partly.rest = rest_of(partly, place, links, spread.place(partly.topic), spread.key)

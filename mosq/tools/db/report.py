@@ -37,6 +37,7 @@ def figures(source: "Source", state: State, loss: dict[str, Any], now_s: float) 
         "queued_most_client": show.plain(most.id) if most is not None and most.queue.count else "",
         "awaiting_pubcomp": sum(len(s.released) for s in sessions),
         "awaiting_pubrel": sum(len(s.inbox) for s in sessions),
+        "undelivered": len(state.undelivered),
         "retained": len(state.retained),
         "retained_expired": sum(0 < expires < now_ms for _, expires, _ in state.retained.values()),
         "wills": sum(s.will is not None for s in sessions) + len(state.client_wills) + len(state.waiting_wills),
@@ -66,6 +67,7 @@ def stats_rows(f: dict[str, Any]) -> list[tuple[str, str]]:
         ("QoS 2 under way", f"{f['awaiting_pubcomp']:,} to clients, {f['awaiting_pubrel']:,} from clients"),
         ("retained", f"{f['retained']:,}, {f['retained_expired']:,} of them expired"),
         ("wills", f"{f['wills']:,}"),
+        *([("undelivered", f"{f['undelivered']:,}")] if f["undelivered"] else []),
         ("live", f"{show.size(f['live_bytes'])} of {show.size(f['total_bytes'])} in {f['segments']:,} segments"),
     ]
 

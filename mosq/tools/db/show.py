@@ -174,6 +174,10 @@ def _fields(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
         user = f" user {text(f['user'])}" if f["user"] is not None else ""
         mount = f" mount point {text(f['mount'])}" if f["mount"] else ""
         return f"{number}{text(f['id'])}{user}{mount}: {_message(f, with_payload)}"
+    if kind == kinds.UNDELIVERED:
+        to = _several([str(sno) for sno in f["sessions"]]) or text(f["group"]) or "no session"
+        streams = ", not in its streams" if f["unjournalled"] else ""
+        return f"{f['number']}: of {text(f['id'])}: {_message(f, with_payload)}{streams} -> {to}"
     if kind == kinds.CLIENT_WILL_GONE:
         return text(f["id"])
     if kind == kinds.WAITING_WILL_GONE:

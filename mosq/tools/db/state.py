@@ -156,7 +156,9 @@ class State:
         self.n_problems = 0
         self.client_wills: dict[bytes, int] = {}  # of connected clients without a stored session: client id: lsn
         self.waiting_wills: dict[int, int] = {}  # until a plugin has decided, or all workers have it: number: lsn
-        # of each MSG, GATED, INBOX and each kind of will: lsn: number of uses times 2 ** 32, plus the record's size
+        self.undelivered: dict[int, int] = {}  # messages that some sessions lack since a division: number: lsn
+        # of each MSG, GATED, INBOX, UNDELIVERED and each kind of will: lsn: number of uses times 2 ** 32, plus the
+        # record's size
         self.live: dict[int, int] = {}
         self._size = 0  # size of the current record
 
@@ -358,6 +360,12 @@ class State:
         self._waiting_will(lsn, f)
 
     def _waiting_will_gone(self, _lsn: int, f: dict[Any, Any]) -> None:
-        lsn = self.waiting_wills.pop(f["number"], None)
-        if lsn is not None:
-            self._unref(lsn)
+        for known in (self.waiting_wills, self.undelivered):
+            lsn = known.pop(f["number"], None)
+            if lsn is not None:
+                self._unref(lsn)
+
+    def _undelivered(self, lsn: int, f: dict[Any, Any]) -> None:
+        self._waiting_will_gone(lsn, f)
+        self.undelivered[f["number"]] = lsn
+        self._ref(lsn)
