@@ -220,6 +220,7 @@ def test_a_full_disk_of_one_worker(small_disk: Workers) -> None:
             break
     else:
         pytest.fail("the disk was never full")
+    broker.wait_log("Worker 2: Error: the disk is full: ")
     # a message from the other worker waits at the link; its publisher is not acknowledged
     far.send(Publish("kept/a", b"from afar", 1, 7))
     healthy.go_on()
