@@ -355,7 +355,7 @@ cdef int turns_run(Broker* b, int event_fd) noexcept nogil:      # long: the par
         turn_begin(b)
         reactor_accept(&b.reactor)
         if b.workers != NULL:
-            workers_receive(b)
+            err = workers_receive(b)
         resident_check(b)
         shed_largest(b)
         if b.log.unread or b.auth_requests_unread:
