@@ -14,7 +14,7 @@ from cext.broker.core.durable cimport Durable, batch_needed, changes_of, durable
 from cext.broker.core.link_state cimport BrokerLinks, links_of
 from cext.broker.core.publication_state cimport Publication, SCOPE_LOCAL
 from cext.broker.core.stats cimport DROP_SESSION_ENDED
-from cext.broker.links.outward cimport EXPIRY_SECOND_MS, group_worker
+from cext.broker.links.outward cimport group_worker
 from cext.broker.links.publisher cimport publisher_read
 from cext.broker.links.records cimport record_identity
 from cext.broker.links.retained cimport retained_announce
@@ -45,7 +45,7 @@ cdef void publication_of_frame(Broker* b, const LinkFrame* f, Publication* p) no
     p.scope = SCOPE_LOCAL
     p.journalled = 1             # in the streams of the worker that accepted it
     if f.flags & LINK_EXPIRES:
-        p.expires_ms = b.reactor.now_ms + <uint64_t>f.expiry * EXPIRY_SECOND_MS     # 0: it expired while it waited for the link
+        p.expires_ms = f.expires_ms
 
 
 cdef bint arrival_from(Broker* b, View publisher, Publication* p, RecordFrom* out) noexcept nogil:
