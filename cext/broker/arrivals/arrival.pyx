@@ -23,7 +23,7 @@ from cext.broker.routing.retain cimport retain_store, retained_from
 from cext.broker.routing.share cimport share_deliver
 from cext.link.frame cimport LINK_AGAIN, LINK_EXPIRES, LINK_OWNER, LINK_PLAIN, LINK_RETAIN, LinkFrame
 from cext.link.links cimport link_send, link_wait_commit
-from cext.link.state cimport LINK_LATER, LINK_NO_MEMBER, LINK_NO_MEMORY, LINK_TAKEN, LinkSend, LinkWaiter
+from cext.link.state cimport LINK_NO_MEMBER, LINK_NO_MEMORY, LINK_TAKEN, LinkSend, LinkWaiter
 from cext.session.message cimport MESSAGE_AGAIN, Message
 from cext.session.record cimport RecordFrom
 from cext.topic.index cimport Group, index_group
@@ -104,6 +104,7 @@ cdef int arrival(void* broker, uint32_t slot, const LinkFrame* f, uint64_t* batc
     cdef Publication p
     cdef RecordFrom publisher
     cdef bint taken = 1, known
+    cdef int answer
     publication_of_frame(b, f, &p)
     if p.qos and t != NULL and publication_store(b, &p) == NULL:
         publication_fini(b, &p)
@@ -119,10 +120,14 @@ cdef int arrival(void* broker, uint32_t slot, const LinkFrame* f, uint64_t* batc
             retained_from(b, &publisher)
         if publication_store(b, &p) != NULL:
             retained_announce(b, p.message)
-    if f.flags & LINK_PLAIN and fanout_arrived(b, slot, f, &p, changes):
-        publication_fini(b, &p)
-        return LINK_LATER
+    answer = LINK_TAKEN
+    if f.number and lacks_since(b, changes):
+        answer = LINK_NO_MEMORY
+    elif f.flags & LINK_PLAIN:
+        answer = fanout_arrived(b, slot, f, &p, changes)
     publication_fini(b, &p)
+    if answer != LINK_TAKEN:
+        return answer
     if f.number and lacks_since(b, changes):
         return LINK_NO_MEMORY    # a session lacks it; the others may get it twice, as from a client that is not acknowledged
     if not taken:

@@ -223,6 +223,7 @@ cdef void links_free(Broker* b) noexcept nogil:
     free(l.choices)
     free(l.stored)
     free(l.fanouts)
+    free(l.spare)
     slab_fini(&l.waits)
     free(l.peers)
     free(l)
