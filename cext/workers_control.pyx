@@ -37,6 +37,11 @@ cdef extern from "<signal.h>":
         pass
     int sigemptyset(sigset_t* signals)
     int sigaddset(sigset_t* signals, int number)
+    int SIGCONT
+
+cdef extern from "<sys/prctl.h>":
+    int prctl(int option, unsigned long value)
+    int PR_SET_PDEATHSIG
 
 cdef extern from "<sys/signalfd.h>":
     int signalfd(int fd, const sigset_t* signals, int flags)
@@ -78,6 +83,12 @@ def reload_counted(int counts_fd):
     cdef uint64_t n = mosq_reload_counted(&all.reloads)
     munmap(all, WORKERS_MAX * sizeof(WorkerCounts))
     return n
+
+
+def continue_when_parent_ends():
+    """Let the system continue this process when its parent ends, if it is stopped then: it cannot notice the end itself. A change of the user
+    clears this."""
+    prctl(PR_SET_PDEATHSIG, SIGCONT)
 
 
 def watch_signal(int number):

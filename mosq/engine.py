@@ -160,6 +160,14 @@ def reload_counted(counts_fd: int) -> int:
     return _core.reload_counted(counts_fd)
 
 
+def continue_when_parent_ends() -> None:
+    """Let the system continue this process, if it is stopped, when its parent ends. A change of the user clears
+    this."""
+    from mosq import _core
+
+    _core.continue_when_parent_ends()
+
+
 def watch_signal(number: int) -> int:
     """Return a descriptor that is readable while the blocked signal is pending; reading from it takes the signal.
     Raises OSError."""

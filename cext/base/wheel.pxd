@@ -1,5 +1,5 @@
 # Timer wheel: add, remove and expire are O(1); 5 levels of 64 slots, ticks of 16 ms. A timer is embedded in its owner's struct.
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef enum:
     TICK_SHIFT = 4              # 1 tick = 16 ms
@@ -25,6 +25,7 @@ ctypedef struct Wheel:
 cdef void wheel_init(Wheel* w, uint64_t now_ms) noexcept nogil
 # The timer fires at the first wheel_advance at or after due_ms. A timer that is already in the wheel is moved.
 cdef void wheel_add(Wheel* w, Timer* t, uint64_t due_ms) noexcept nogil
+cdef int64_t wheel_left_ms(const Wheel* w, const Timer* t) noexcept nogil     # about the time until it fires; it is in the wheel
 cdef void wheel_remove(Wheel* w, Timer* t) noexcept nogil          # no effect if the timer is not in the wheel
 # Take out every due timer and call fire(ctx, t) for it. `fire` may add and remove timers. At most `max` timers fire, so that a
 # million sessions that expire together are handled in slices. Return 1 if more timers are due now.

@@ -57,6 +57,10 @@ cdef void wheel_add(Wheel* w, Timer* t, uint64_t due_ms) noexcept nogil:
     w.count += 1
 
 
+cdef int64_t wheel_left_ms(const Wheel* w, const Timer* t) noexcept nogil:
+    return <int64_t><int>(t.due_tick - <uint32_t>w.tick) << TICK_SHIFT
+
+
 cdef void wheel_remove(Wheel* w, Timer* t) noexcept nogil:
     if t.prev == NULL:
         return

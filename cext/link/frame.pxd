@@ -40,7 +40,7 @@ cdef enum:
     LINK_RETAIN = 4             # the publisher set RETAIN
     LINK_OWNER = 8              # B owns the topic: it sets the retained message
     LINK_PLAIN = 16             # B delivers to its subscribers that are not in shared groups
-    LINK_EXPIRES = 32           # `expiry` is valid
+    LINK_EXPIRES = 32           # `expires_ms` is valid
     LINK_AGAIN = 64             # an earlier connection or process may have carried it, so subscribers may have got it: DUP
     LINK_FLAGS = 127
 
@@ -53,7 +53,7 @@ ctypedef struct LinkFrame:
     uint16_t workers            # number of workers that it knows
     uint16_t part               # which of the copies with this identity: 0 = for plain subscribers and the owner; see LinkSend.part
     uint32_t online             # ROUTE of a shared group: members online
-    uint32_t expiry             # seconds that are left
+    uint64_t expires_ms         # on the monotonic clock of the machine, so that the time in outputs and sockets counts
     uint64_t log
     uint64_t run
     uint64_t number             # of a message, an ACK, an ASK; 0 in MESSAGE0

@@ -98,9 +98,9 @@ cdef bint text_take(char field, const uint8_t** p, const uint8_t* end, LinkFrame
 
 cdef inline uint32_t number_bytes(char field) noexcept nogil:
     # Return the size of a field that is a number; 0 = it is a text.
-    if field == c'n' or field == c'i' or field == c'l' or field == c'r':
+    if field == c'n' or field == c'i' or field == c'l' or field == c'r' or field == c'e':
         return 8
-    if field == c'e' or field == c'o':
+    if field == c'o':
         return 4
     if field == c'v' or field == c's' or field == c'w' or field == c'm':
         return 2
@@ -122,8 +122,8 @@ cdef bint number_take(char field, const uint8_t* p, LinkFrame* f) noexcept nogil
         f.run = load64(p)
         return f.run != 0
     if field == c'e':
-        f.expiry = load32(p)
-        return f.flags & LINK_EXPIRES != 0 or f.expiry == 0
+        f.expires_ms = load64(p)
+        return (f.flags & LINK_EXPIRES != 0) == (f.expires_ms != 0)
     if field == c'o':
         f.online = load32(p)
         return 1
@@ -223,7 +223,7 @@ cdef inline uint64_t number_of(char field, const LinkFrame* f) noexcept nogil:
     if field == c'r':
         return f.run
     if field == c'e':
-        return f.expiry
+        return f.expires_ms
     if field == c'o':
         return f.online
     if field == c'f' or field == c'q':

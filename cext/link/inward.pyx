@@ -17,7 +17,7 @@ from cext.link.identities cimport foreign_add, foreign_find, foreign_keep, forei
 from cext.link.out cimport out_answer_current, out_flush
 from cext.link.rules cimport (
     RULE_ACK_AFTER_COMMIT, RULE_CURRENT_BEHIND_RETAINED, RULE_DROP_IDENTITY, RULE_DROP_NUMBER, RULE_FLUSH,
-    RULE_IDENTITY_BATCH, RULE_LATER,
+    RULE_IDENTITY_BATCH, RULE_LATER, RULE_LEAVE_UNREAD,
     RULE_NUMBERS_OF_RUN, RULE_OPEN_SNAPSHOT, RULE_STALE_RUN, RULE_SWEEP_ROUTES, RULE_VOID, mosq_rule_off,
 )
 from cext.link.sending cimport frame_send, number_send
@@ -218,7 +218,7 @@ cdef int in_message(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil:
         batch = 0 if mosq_rule_off(x.off, RULE_IDENTITY_BATCH) else known.batch
         return number_busy(x, i, f.number, f.identity) if batch == HOLE_BUSY else number_taken(x, i, f.number, batch)
     answer = x.ops.message(x.owner, slot, f, &batch)
-    if answer == LINK_NO_MEMORY:
+    if answer == LINK_NO_MEMORY and not mosq_rule_off(x.off, RULE_LEAVE_UNREAD):
         i.expected = f.number
         x.stats.received -= 1
         return FRAME_WAITS

@@ -48,4 +48,5 @@ cdef enum:
     RULE_FLUSH = 33                 # CONFIRM waits until the owners have the retained messages that were sent before
     RULE_LATER = 34                 # the mark does not pass a message whose delivery is not done
     RULE_WALK_COMMITTED = 35        # a snapshot of retained messages ends when all that is in it is committed
-    RULES = 36
+    RULE_LEAVE_UNREAD = 36          # B takes a message for which it has no memory later, and leaves it unread until then
+    RULES = 37

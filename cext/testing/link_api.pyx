@@ -25,7 +25,7 @@ def decode(bytes data, uint32_t frame_max=1000000):
     if taken == 0:
         return 0
     return taken, {"type": f.type, "flags": f.flags, "durability": f.durability, "version": f.version, "slot": f.slot, "workers": f.workers, "part": f.part,
-                   "online": f.online, "expiry": f.expiry, "log": f.log, "run": f.run, "number": f.number, "identity": f.identity,
+                   "online": f.online, "expiry": f.expires_ms, "log": f.log, "run": f.run, "number": f.number, "identity": f.identity,
                    "group": bytes_of(f.group), "publisher": bytes_of(f.publisher), "text": bytes_of(f.text), "props": bytes_of(f.props), "payload": bytes_of(f.payload)}
 
 
@@ -41,7 +41,7 @@ def encode(dict fields):
     memset(&f, 0, sizeof(f))
     f.type, f.flags, f.durability = fields["type"], fields.get("flags", 0), fields.get("durability", 0)
     f.version, f.slot, f.workers, f.part = fields.get("version", 0), fields.get("slot", 0), fields.get("workers", 0), fields.get("part", 0)
-    f.online, f.expiry = fields.get("online", 0), fields.get("expiry", 0)
+    f.online, f.expires_ms = fields.get("online", 0), fields.get("expiry", 0)
     f.log, f.run = fields.get("log", 0), fields.get("run", 0)
     f.number, f.identity = fields.get("number", 0), fields.get("identity", 0)
     f.group, f.publisher, f.text, f.props, f.payload = view_of(group), view_of(publisher), view_of(text), view_of(props), view_of(payload)

@@ -14,7 +14,7 @@ from cext.link.rules cimport (
     RULE_CHOICE_RECORDED, RULE_CURRENT_AFTER_ROUTES, RULE_LOCAL_IDENTITY, RULE_MARK_IN_BATCH, RULE_NOT_BEFORE_READY,
     RULE_OPEN_AFTER_ACK, RULE_ORDER_OF_OWNER, RULE_RELEASE_LATE, RULE_RETAINED_AFTER_COMMIT, RULE_WAIT_ALL, RULE_WILL_RECORDED,
 )
-from cext.link.state cimport LINK_LATER, LINK_NO_MEMBER, LINK_TAKEN, LinkHole, LinkSend, LinkWaiter
+from cext.link.state cimport LINK_LATER, LINK_NO_MEMBER, LINK_NO_MEMORY, LINK_TAKEN, LinkHole, LinkSend, LinkWaiter
 from cext.testing.link_clients cimport (
     client_connack, client_message, client_puback, client_pubrec, client_suback,
 )
@@ -208,6 +208,9 @@ cdef int op_message(void* owner, uint32_t slot, const LinkFrame* f, uint64_t* ba
     if m == 0:
         return LINK_TAKEN
     note(g, b"        worker %lld gets message %lld from %lld", w.index, m, slot)
+    if w.starved and f.number:
+        note(g, b"        worker %lld has no memory for message %lld", w.index, m, 0)
+        return LINK_NO_MEMORY
     if f.group.n and deliver_group(w, m, f.flags & 3, filter_of(f.group), &recorded) == LINK_NO_MEMBER:
         note(g, b"        worker %lld has no member", w.index, 0, 0)
         return LINK_NO_MEMBER
@@ -249,10 +252,10 @@ cdef bint is_long(Worker* w, uint32_t slot, uint16_t m) noexcept nogil:
 
 
 cdef void deliver_long(Worker* w) noexcept nogil:
-    # The oldest one, in one step: what a kill leaves of a half is a known limit.
+    # The oldest one, in one step: what a kill leaves of a half is a known limit. Without memory it waits.
     cdef LongDelivery d
     cdef bint recorded
-    if w.long_n == 0:
+    if w.long_n == 0 or w.starved:
         return
     d = w.long_[0]
     w.long_n -= 1
@@ -822,7 +825,7 @@ cdef void store_read(World* g, Worker* w) noexcept nogil:
 
 cdef void worker_start(World* g, uint32_t w) noexcept nogil:
     cdef Worker* k = &g.worker[w]
-    k.alive, k.ready, k.frozen, k.sealing = 1, 0, 0, 0
+    k.alive, k.ready, k.frozen, k.starved, k.sealing = 1, 0, 0, 0, 0
     k.batch, k.sealed_batch, k.kept, k.long_n = 1, 0, 0, 0
     memset(k.routes, 0, sizeof(k.routes))
     memset(k.copies, 0, sizeof(k.copies))

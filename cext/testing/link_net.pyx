@@ -129,12 +129,14 @@ cdef void net_read(World* g, Connection* k, bint back) noexcept nogil:
     cdef int64_t taken
     if not k.used or w.frozen or not (k.a_open if back else k.b_open):
         return
-    if n == 0 or k.cut:
-        if k.cut or not (k.b_open if back else k.a_open):
-            ended(g, k, back)
+    if k.cut or (n == 0 and not (k.b_open if back else k.a_open)):
+        ended(g, k, back)
         return
-    d.seen += n if g.quiet else 1 + chance(g, n)
-    g.moved += 1
+    if n == 0 and d.taken == d.seen:        # otherwise a frame may wait for memory
+        return
+    if n:
+        d.seen += n if g.quiet else 1 + chance(g, n)
+        g.moved += 1
     if not back and not k.bound:
         taken = link_accept(&w.links, d.data + d.taken, d.seen - d.taken, k, &slot)
         if taken < 0:
@@ -146,7 +148,8 @@ cdef void net_read(World* g, Connection* k, bint back) noexcept nogil:
     taken = link_read(&w.links, slot, LINK_OUT if back else LINK_IN, d.data + d.taken, d.seen - d.taken)
     if taken >= 0:
         d.taken += <uint32_t>taken
-    elif taken != 0:
+        g.moved += taken != 0
+    else:
         note(g, link_error_text(w.links.error), 0, 0, 0)
         fail(g, b"worker %lld refuses a frame of %lld: wrong field %lld", w.index, slot, -taken)
 

@@ -91,7 +91,7 @@ cdef void store(World* g, uint32_t w) noexcept nogil:
 
 cdef void fault(World* g) noexcept nogil:
     cdef uint32_t w = chance(g, g.workers)
-    cdef uint32_t what = chance(g, g.rate[1] + g.rate[2] + g.rate[3] + 1)
+    cdef uint32_t what = chance(g, g.rate[1] + g.rate[2] + g.rate[13] + g.rate[3] + 1)
     cdef uint32_t i, from_
     if what < g.rate[1]:
         kill(g, w)
@@ -99,6 +99,10 @@ cdef void fault(World* g) noexcept nogil:
         if g.worker[w].alive and not g.worker[w].frozen:
             g.worker[w].frozen = 1
             note(g, b"worker %lld is frozen", w, 0, 0)
+    elif what < <uint32_t>g.rate[1] + g.rate[2] + g.rate[13]:
+        if g.worker[w].alive:
+            g.worker[w].starved = 1
+            note(g, b"worker %lld has no memory", w, 0, 0)
     else:
         from_ = chance(g, CONNECTIONS)
         for i in range(CONNECTIONS):
@@ -114,6 +118,9 @@ cdef void heal(World* g) noexcept nogil:
     elif g.worker[w].frozen:
         note(g, b"worker %lld goes on", w, 0, 0)
         g.worker[w].frozen = 0
+    elif g.worker[w].starved:
+        note(g, b"worker %lld has memory again", w, 0, 0)
+        g.worker[w].starved = 0
 
 
 cdef void step(World* g) noexcept nogil:
@@ -167,7 +174,7 @@ cdef void settle(World* g) noexcept nogil:
         g.step += 1
         for i in range(g.workers):
             restart(g, i)
-            g.worker[i].frozen = 0
+            g.worker[i].frozen = g.worker[i].starved = 0
             notices(g, i)
             turn(g, i)
         for i in range(CONNECTIONS):
@@ -218,6 +225,7 @@ cdef void world_begin(World* g, uint64_t seed, uint64_t off) noexcept nogil:
     g.rate[8] = <uint8_t>(5 + chance(g, 60))        # restarts
     g.rate[9] = <uint8_t>(1 + chance(g, 12))        # unsubscriptions
     g.rate[10] = <uint8_t>chance(g, 40)             # connections that are seldom read
+    g.rate[13] = <uint8_t>chance(g, 6) if chance(g, 2) else 0           # workers without memory
     g.rate[12] = <uint8_t>chance(g, 60) if chance(g, 2) else 0          # deliveries that take several turns
     g.rate[11] = <uint8_t>(20 + chance(g, 60)) if chance(g, 2) else 0     # steps in which everything moves
     for i in range(g.workers):

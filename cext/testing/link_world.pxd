@@ -126,6 +126,7 @@ ctypedef struct Worker:
     uint8_t index
     uint8_t alive
     uint8_t frozen
+    uint8_t starved             # 1 = it finds no memory for messages of other workers
     uint8_t ready
     uint8_t stored              # 0 = a worker without a store
     uint8_t sealing             # 1 = a sealed batch is not committed
@@ -221,7 +222,7 @@ ctypedef struct World:
     uint32_t order
     uint32_t faults
     uint8_t quiet               # 1 = no faults any more
-    uint8_t rate[13]            # of this schedule
+    uint8_t rate[14]            # of this schedule
     uint8_t slow[WORKERS]       # 1 = commits are late
     uint32_t stall[WORKERS]     # step after which this worker commits nothing; 0 = none
     uint8_t store_lost[WORKERS]

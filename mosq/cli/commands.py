@@ -11,7 +11,7 @@ from mosq.cli.commands_journal import journal
 from mosq.cli.commands_passwd import passwd
 from mosq.cli.commands_signal import signal_command, upgrade
 from mosq.cli.lazy_command import LazyCommand
-from mosq.cli.start import EXIT_CONFIG, Start, run
+from mosq.cli.start import EXIT_CONFIG, WORKERS_MAX, Start, run
 from mosq.config.options import BY_KEYWORD, TUNING, Option
 from mosq.tools.db.commands import db
 from mosq.version import MOSQUITTO_VERSION, VERSION
@@ -119,6 +119,19 @@ class Port(click.ParamType):            # type: ignore[type-arg]  # generic only
                                context)
 
 
+class Workers(click.ParamType):         # type: ignore[type-arg]  # as Port
+    """Accept a number of workers, in ASCII digits: click.IntRange accepts those of all scripts."""
+
+    name = "number"
+
+    def convert(self, value: "Any", param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number. Raises click.BadParameter."""
+        text = str(value)
+        if not text.isascii() or not text.isdigit() or len(text) > PORT_DIGITS_MAX or not 0 < int(text) <= WORKERS_MAX:
+            self.fail(f"{text[:SHOWN_MAX]!r} is no number from 1 to {WORKERS_MAX}, in decimal digits.", param, ctx)
+        return int(text)
+
+
 class Broker(click.Group):
     """The command without a subcommand. Scripts read the first lines of its help, and its errors, in Mosquitto's
     words."""
@@ -138,7 +151,7 @@ class Broker(click.Group):
 @click.option("-d", "--daemon", "background", is_flag=True, help="Run in the background after the broker listens.")
 @click.option("-q", "--quiet", is_flag=True, help="Log nothing; overrides -v and the configuration.")
 @click.option("-v", "--verbose", is_flag=True, help="Log everything; overrides the configuration.")
-@click.option("--workers", "workers", metavar="N", type=click.IntRange(1, 64),
+@click.option("--workers", "workers", metavar="N", type=Workers(),
               help="Serve the clients with N processes; the same as the option `cluster_local N`.")
 @click.option("--tls-keylog", "tls_keylog", metavar="FILE", help="Write TLS keys to this file, for Wireshark; never in "
               "production.")

@@ -9,7 +9,7 @@ from tests.link.rules import RULES, TOO_RARE
 
 # Schedules after which a simulation without this rule must have failed. Most rules need less than 500.
 SCHEDULES = 3000
-RARE = {"drop_number": 20_000, "ready_of_down": 20_000, "choose_again": 20_000, "down_is_dead": 20_000, "will_recorded": 20_000, "later": 20_000,
+RARE = {"drop_number": 20_000, "ready_of_down": 20_000, "choose_again": 20_000, "down_is_dead": 20_000, "will_recorded": 100_000, "later": 20_000,
         "void": 500_000, "ask_behind_routes": 100_000}
 
 

@@ -27,8 +27,8 @@ def until(what: Callable[[], object], why: Callable[[], str] = str) -> None:
 class Workers(Broker):
     """A broker with workers; `n` of them."""
 
-    def __init__(self, n: int, config: str = "", files: dict[str, str] | None = None, user: str = "root") -> None:
-        super().__init__(CONFIG.format(n=n, user=user) + config, files)
+    def __init__(self, n: int, config: str = "", files: dict[str, str] | None = None, user: str = "root", env: dict[str, str] | None = None) -> None:
+        super().__init__(CONFIG.format(n=n, user=user) + config, files, env=env)
         self.opened: list[Wire] = []
         self.named = 0
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -180,6 +182,22 @@ def test_global_max_clients_counts_over_all_workers() -> None:
         late.expect_closed() if (got := late.read_packet()).rc == 0x89 else pytest.fail(str(got))  # type: ignore[union-attr]
         for client in (*inside, late):
             client.close()
+
+
+def test_the_time_that_a_connection_waits_for_a_worker_counts_for_connect_timeout() -> None:
+    with Workers(2, "connect_timeout 1\ncluster_watchdog 30\n") as broker:
+        name = broker.id_on(2)
+        broker.kill(2, signal.SIGSTOP)
+        late = Wire(broker.port, 5)
+        broker.opened.append(late)
+        late.send(Connect(name))
+        time.sleep(1.5)                 # the timeout is over
+        soon = Wire(broker.port, 5)
+        broker.opened.append(soon)
+        soon.send(Connect(name))
+        broker.kill(2, signal.SIGCONT)
+        late.expect_closed()
+        accepted(soon)
 
 
 def test_a_worker_serves_pairs_of_its_own_clients(broker: Workers) -> None:

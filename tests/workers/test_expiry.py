@@ -6,6 +6,8 @@ import signal
 import threading
 import time
 
+import pytest
+
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe
 from tests.harness.properties import P
 from tests.harness.wire import Wire
@@ -52,7 +54,8 @@ def test_a_client_that_waits_for_the_start_gets_no_expired_session() -> None:
     assert [one.session for one in found] == [False] * CLIENTS
 
 
-def test_a_message_that_expires_while_it_waits_for_a_worker_is_not_delivered() -> None:
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGCONT], ids=["sent-again", "in-the-socket"])
+def test_a_message_that_expires_while_it_waits_for_a_worker_is_not_delivered(by: signal.Signals) -> None:
     with Workers(2, STORE) as broker:
         name = broker.id_on(2)
         sender, receiver = broker.connect(broker.id_on(1)), broker.connect(name, clean=True, props=KEPT)
@@ -61,8 +64,7 @@ def test_a_message_that_expires_while_it_waits_for_a_worker_is_not_delivered() -
         broker.kill(2, signal.SIGSTOP)
         sender.send(Publish("t", b"brief", 1, 1, props=((P.EXPIRY, 1),)), Publish("t", b"long", 1, 2, props=((P.EXPIRY, 600),)))
         time.sleep(1.5)                 # the first one expires in this time
-        broker.kill(2, signal.SIGKILL)
+        broker.kill(2, by)
         assert [type(sender.read_packet()) for _ in range(2)] == [Puback, Puback]
-        again = broker.connect(name, clean=False, props=KEPT)
-        got = again.read_packet()
+        got = (receiver if by == signal.SIGCONT else broker.connect(name, clean=False, props=KEPT)).read_packet()
         assert isinstance(got, Publish) and got.payload == b"long"

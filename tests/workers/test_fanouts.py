@@ -3,16 +3,20 @@ stays. Turns are counted, not timed: the work of the largest turn, and the place
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 
 import pytest
 
-from tests.harness.packets import Connack, Connect, Puback, Publish, Suback, Subscribe
+from tests.harness.faults import Faults
+from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
 from tests.harness.properties import P
 from tests.harness.wire import Wire
 from tests.workers.case import Workers, until
 
 BUDGET = 2000
+WIDE = 10 * BUDGET              # for a message to 300 clients in one turn
 WORST = 3 * BUDGET + 1000       # see tests/broker/test_turn_budget.py
 CLIENTS = 300                   # about half of them are at worker 2, and stay; each of these costs 51 units of work for a message
 MESSAGES = 20
@@ -43,6 +47,11 @@ def numbers(wire: Wire, upto: bytes) -> list[bytes]:
         if got.qos:
             wire.send(Puback(got.mid))
     return found
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def longest_turn(wire: Wire) -> int:
@@ -100,3 +109,50 @@ def test_a_worker_that_is_killed_in_a_wide_delivery_gets_the_message_again() -> 
             got = numbers(wire, wanted[-1])
             first = [one for n, one in enumerate(got) if one not in got[:n]]
             assert first == wanted, name
+
+
+@pytest.mark.timing             # sanitizers have their own allocator, without such faults
+@pytest.mark.parametrize(("near", "qos", "budget"), [     # not: an own QoS 1 message in one turn. Its publisher is disconnected, and may publish again
+    (False, 1, BUDGET), (False, 2, BUDGET), (False, 1, WIDE), (False, 2, WIDE), (True, 1, BUDGET), (True, 2, BUDGET), (True, 2, WIDE),
+])
+def test_a_fan_out_without_memory_in_its_middle_waits_and_no_session_gets_it_twice(near: bool, qos: int, budget: int) -> None:
+    """The open batch has room for 256 deliveries; more memory is refused, and the batch before it is being written."""
+    faults = Faults()
+    config = CONFIG.replace(f"turn_budget {BUDGET}", f"turn_budget {budget}") + STORE
+    with Workers(2, config, env=faults.env) as broker:
+        names = []
+        for n in range(2 * CLIENTS):
+            wire = broker.connect(f"crowd{n}", clean=False, props=SESSION)
+            if broker.holder(wire) == 2:
+                names.append(f"crowd{n}")
+                subscribe(wire, "wide", qos=qos)
+            wire.close()
+        assert len(names) > 256
+        stored = broker.connect(broker.id_on(2, "stored"), clean=False, props=SESSION)
+        sender = broker.connect(broker.id_on(2 if near else 1), clean=False, props=SESSION)
+        other = broker.connect(broker.id_on(2))
+        if qos == 2:
+            sender.send(Publish("wide", b"1", 2, 1))
+            assert isinstance(sender.read_packet(), Pubrec)
+        faults.set(stalled=1)
+        stored.send(Subscribe(3, (("x", 1),)))
+        until(lambda: faults.waiting)
+        faults.set(realloc_from=256 * 24 + 1)
+        sender.send(Pubrel(1) if qos == 2 else Publish("wide", b"1", 1, 1))
+        other.send(Pingreq())
+        other.expect_packet(Pingresp())
+        cpu = cpu_seconds(broker.pids()[2])
+        with pytest.raises(TimeoutError):       # it is not read either
+            sender.read_packet(0.5)
+        assert cpu_seconds(broker.pids()[2]) - cpu < 0.2, "it does not rest while it waits for memory"
+        faults.heal()
+        answer = sender.read_packet()
+        assert isinstance(answer, Pubcomp if qos == 2 else Puback), answer
+        sender.send(Publish("wide", b"2", 1, 2))
+        assert isinstance(sender.read_packet(), Puback)
+        for name in names:
+            wire = broker.connect(name, clean=False, props=SESSION)
+            got = [one for _ in range(2) if isinstance(one := wire.read_packet(), Publish)]
+            assert [one.payload for one in got] == [b"1", b"2"], name
+            wire.close()
+    faults.close()

@@ -100,7 +100,7 @@ class Sleeper:
 
 # ---------------------------------------------------------------- a number of workers that makes no sense
 
-@pytest.mark.parametrize("number", ["0", "-1", "65", "1000000", "99999999999999999999", "two", "2.5", ""])
+@pytest.mark.parametrize("number", ["0", "-1", "65", "1000000", "99999999999999999999", "two", "2.5", "", "\uff12", "2 3", "0x2"])
 @pytest.mark.parametrize("where", ["file", "command line"])
 def test_a_number_of_workers_that_makes_no_sense_is_refused(number: str, where: str, tmp_path: Path) -> None:
     path = tmp_path / "mosq.conf"
@@ -108,7 +108,8 @@ def test_a_number_of_workers_that_makes_no_sense_is_refused(number: str, where: 
     more = [f"--workers={number}"] if where == "command line" else []
     done = subprocess.run([*command(), "-c", str(path), *more], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 3, done
-    assert ("cluster_local" if where == "file" else "--workers") in done.stderr, done
+    assert (f"{path}:3" if where == "file" else "--workers") in done.stderr, done
+    assert "from 1 to 64" in done.stderr, done
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "socket").exists()
 
@@ -219,6 +220,7 @@ def test_a_full_disk_of_one_worker(small_disk: Workers) -> None:
             break
     else:
         pytest.fail("the disk was never full")
+    broker.wait_log("Worker 2: Error: the disk is full: ")
     # a message from the other worker waits at the link; its publisher is not acknowledged
     far.send(Publish("kept/a", b"from afar", 1, 7))
     healthy.go_on()

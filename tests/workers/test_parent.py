@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.harness.broker import Broker, command, free_port
-from tests.harness.packets import Pingreq, Pingresp, Puback, Publish, Suback, Subscribe
+from tests.harness.packets import Connect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe
 from tests.harness.properties import P
 from tests.harness.wire import Wire
 from tests.workers.case import Workers, sockets, until
 
 NOT_AUTHORIZED = 0x87
+PIDFD_GETFD = 438               # number of the system call
 STORE = "persistence true\npersistence_location {dir}/\n"
 SESSION = ((P.SESSION_EXPIRY, 600),)
 
@@ -144,6 +147,60 @@ def test_workers_end_when_their_parent_is_killed() -> None:
         broker.process.kill()
         broker.process.wait()
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids.values()))
+
+
+@pytest.mark.parametrize("user", ["root", "nobody"])
+def test_a_stopped_worker_ends_when_its_parent_is_killed(user: str) -> None:
+    """Otherwise it would keep the port, and the next broker would share it with a process that accepts no connection."""
+    with Workers(2, user=user) as broker:
+        pids = broker.pids()
+        broker.kill(2, signal.SIGSTOP)
+        assert broker.process is not None
+        broker.process.kill()
+        broker.process.wait()
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids.values()))
+        broker.start()
+        for n in range(8):
+            broker.connect(f"again{n}")
+
+
+def passage_of(pid: int) -> socket.socket:
+    """Return the socket on which a worker waits for connections from others: the one of packets in its epoll."""
+    kinds = {line.split()[6]: int(line.split()[4], 16) for line in Path("/proc/net/unix").read_text().splitlines()[1:]}
+    for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
+        for number in re.findall(r"^tfd: +(\d+)", entry.read_text(), re.MULTILINE):
+            inode = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(f"/proc/{pid}/fd/{number}"))
+            if inode and kinds.get(inode[1]) == socket.SOCK_SEQPACKET:
+                process = os.pidfd_open(pid)
+                fd = ctypes.CDLL(None).syscall(PIDFD_GETFD, process, int(number), 0)
+                os.close(process)
+                return socket.socket(fileno=fd)
+    raise AssertionError("the worker waits for no connections")
+
+
+def reached(broker: Workers, name: str) -> bool:
+    """Return whether a client is served; a connection that was sent into the old socket is closed."""
+    client = Wire(broker.port, 5)
+    broker.opened.append(client)
+    client.send(Connect(name))
+    try:
+        answer = client.read_frame()
+    except ConnectionError:
+        return False
+    return answer is not None
+
+
+def test_a_passage_that_is_shut_down_is_replaced_with_its_worker() -> None:
+    with Workers(2) as broker:
+        name = broker.id_on(2)
+        before = broker.pids()
+        with passage_of(before[2]) as passage:
+            passage.shutdown(socket.SHUT_RDWR)
+        broker.wait_log("Worker 2: Error: the socket for connections from other workers was shut down. This worker ends.")
+        broker.wait_log("Warning: the socket for connections to Worker 2 was shut down, and is replaced.")
+        until(lambda: broker.pids().get(2, before[2]) != before[2], broker.log)
+        until(lambda: all(reached(broker, name) for _ in range(8)), broker.log)     # some are accepted by worker 1
+        assert broker.pids()[1] == before[1]
 
 
 # ---------------------------------------------------------------- signals

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +45,14 @@ def connect(broker: Workers, client_id: str, kind: str | None = None) -> Wire:
 def test_handshakes_are_dealt_out(broker: Workers) -> None:
     held = [broker.holder(wire(broker)) for _ in range(9)]
     assert set(held) == {1, 2, 3}
+
+
+def test_no_handshake_is_dealt_out_to_a_worker_that_hangs() -> None:
+    with broker_of(CONFIG + "cluster_watchdog 30\n") as broker:
+        broker.kill(2, signal.SIGSTOP)
+        time.sleep(2.6)                 # since its last sign of life
+        held = [broker.holder(wire(broker)) for _ in range(9)]
+        assert set(held) == {1, 3}
 
 
 @pytest.mark.parametrize("size", [10, 20_000, 300_000])

@@ -14,7 +14,7 @@ from cext.broker.core.durable cimport Durable, batch_needed, changes_of, durable
 from cext.broker.core.link_state cimport BrokerLinks, links_of
 from cext.broker.core.publication_state cimport Publication, SCOPE_LOCAL
 from cext.broker.core.stats cimport DROP_SESSION_ENDED
-from cext.broker.links.outward cimport EXPIRY_SECOND_MS, group_worker
+from cext.broker.links.outward cimport group_worker
 from cext.broker.links.publisher cimport publisher_read
 from cext.broker.links.records cimport record_identity
 from cext.broker.links.retained cimport retained_announce
@@ -23,7 +23,7 @@ from cext.broker.routing.retain cimport retain_store, retained_from
 from cext.broker.routing.share cimport share_deliver
 from cext.link.frame cimport LINK_AGAIN, LINK_EXPIRES, LINK_OWNER, LINK_PLAIN, LINK_RETAIN, LinkFrame
 from cext.link.links cimport link_send, link_wait_commit
-from cext.link.state cimport LINK_LATER, LINK_NO_MEMBER, LINK_NO_MEMORY, LINK_TAKEN, LinkSend, LinkWaiter
+from cext.link.state cimport LINK_NO_MEMBER, LINK_NO_MEMORY, LINK_TAKEN, LinkSend, LinkWaiter
 from cext.session.message cimport MESSAGE_AGAIN, Message
 from cext.session.record cimport RecordFrom
 from cext.topic.index cimport Group, index_group
@@ -45,7 +45,7 @@ cdef void publication_of_frame(Broker* b, const LinkFrame* f, Publication* p) no
     p.scope = SCOPE_LOCAL
     p.journalled = 1             # in the streams of the worker that accepted it
     if f.flags & LINK_EXPIRES:
-        p.expires_ms = b.reactor.now_ms + <uint64_t>f.expiry * EXPIRY_SECOND_MS     # 0: it expired while it waited for the link
+        p.expires_ms = f.expires_ms
 
 
 cdef bint arrival_from(Broker* b, View publisher, Publication* p, RecordFrom* out) noexcept nogil:
@@ -103,6 +103,7 @@ cdef int arrival(void* broker, uint32_t slot, const LinkFrame* f, uint64_t* batc
     cdef Publication p
     cdef RecordFrom publisher
     cdef bint taken = 1, known
+    cdef int answer
     publication_of_frame(b, f, &p)
     if p.qos and t != NULL and publication_store(b, &p) == NULL:
         publication_fini(b, &p)
@@ -118,10 +119,14 @@ cdef int arrival(void* broker, uint32_t slot, const LinkFrame* f, uint64_t* batc
             retained_from(b, &publisher)
         if publication_store(b, &p) != NULL:
             retained_announce(b, p.message)
-    if f.flags & LINK_PLAIN and fanout_arrived(b, slot, f, &p, changes):
-        publication_fini(b, &p)
-        return LINK_LATER
+    answer = LINK_TAKEN
+    if f.number and lacks_since(b, changes):
+        answer = LINK_NO_MEMORY
+    elif f.flags & LINK_PLAIN:
+        answer = fanout_arrived(b, slot, f, &p, changes)
     publication_fini(b, &p)
+    if answer != LINK_TAKEN:
+        return answer
     if f.number and lacks_since(b, changes):
         return LINK_NO_MEMORY    # a session lacks it; the others may get it twice, as from a client that is not acknowledged
     if not taken:

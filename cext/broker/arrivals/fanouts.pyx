@@ -3,6 +3,7 @@ how a message is routed.
 
     message -> no fan-out of its worker and topic runs: route; a long one becomes a job
             -> otherwise behind that one, also if it is short: the order of a topic stays
+    no memory for the job, or for a session in a later slice -> LINK_NO_MEMORY before any session has it; the job waits, and goes on at that session
     done    -> its identity is recorded, its number gets the batch (link_arrived), and the next one begins
 
 A publisher of this worker would wait for its fan-out; one of another worker cannot. So its link is not read while FANOUT_PLACES wait: then the other
@@ -24,10 +25,10 @@ from cext.broker.core.link_state cimport BrokerLinks, FANOUT_PLACE_BYTES, links_
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.settings cimport DURABILITY_STRICT
 from cext.broker.links.records cimport record_identity
-from cext.broker.routing.route cimport fanout_later, fanout_of, route
+from cext.broker.routing.route cimport fanout_later, fanout_of, fanout_spare, route
 from cext.link.frame cimport LinkFrame
 from cext.link.links cimport link_arrived
-from cext.link.state cimport LinkIn
+from cext.link.state cimport LINK_LATER, LINK_NO_MEMORY, LINK_TAKEN, LinkIn
 from cext.session.message cimport message_bytes
 
 
@@ -44,36 +45,45 @@ cdef Job* fanout_before(BrokerLinks* l, uint32_t slot, View topic) noexcept nogi
     return NULL
 
 
-cdef bint fanout_arrived(Broker* b, uint32_t slot, const LinkFrame* f, Publication* p, uint64_t changes) noexcept nogil:
+cdef int fanout_arrived(Broker* b, uint32_t slot, const LinkFrame* f, Publication* p, uint64_t changes) noexcept nogil:
     cdef BrokerLinks* l = links_of(b)
-    cdef LinkIn* i = &l.links.peers[slot].inward
     cdef Job* before = fanout_before(l, slot, p.topic) if l.fanouts_n else NULL
-    cdef Arrival* a = <Arrival*>calloc(1, sizeof(Arrival)) if before != NULL else NULL
-    cdef Job* j = NULL
-    if a != NULL:
+    cdef Job* j
+    if l.spare == NULL:
+        l.spare = <Arrival*>calloc(1, sizeof(Arrival))
+    p.patient = f.number != 0
+    if p.patient and (l.spare == NULL or not fanout_spare(b)):
+        return LINK_NO_MEMORY
+    if before != NULL and l.spare != NULL:
         j = fanout_later(b, p)
-    if j == NULL:                # nothing runs before it; or there is no memory
-        route(b, p, NULL)
-        j = fanout_of(b, p)
-        before = NULL
-    if j == NULL:
-        free(a)
-        return 0
-    if a == NULL:
-        a = <Arrival*>calloc(1, sizeof(Arrival))
-    if a == NULL:
-        return 0                 # no memory: the job goes on, and the message counts as delivered
+        if j != NULL:
+            before.arrival.behind = j
+            fanout_of_link(l, slot, f, j, changes_of(b) != changes)
+            return LINK_LATER
+        if p.patient:
+            return LINK_NO_MEMORY
+    route(b, p, NULL)
+    if p.lacks:
+        return LINK_NO_MEMORY
+    j = fanout_of(b, p)
+    if j == NULL or l.spare == NULL:     # a message of QoS 0 without memory counts for no bound
+        return LINK_TAKEN
+    l.fanouts[l.fanouts_n] = j
+    l.fanouts_n += 1
+    fanout_of_link(l, slot, f, j, changes_of(b) != changes)
+    return LINK_LATER
+
+
+cdef void fanout_of_link(BrokerLinks* l, uint32_t slot, const LinkFrame* f, Job* j, bint recorded) noexcept nogil:
+    """Note where the message of the job came from."""
+    cdef LinkIn* i = &l.links.peers[slot].inward
+    cdef Arrival* a = l.spare
+    l.spare = NULL
     j.arrival = a
     a.log, a.run, a.number, a.identity, a.slot = i.log, i.run, f.number, f.identity, slot
-    a.recorded = changes_of(b) != changes
+    a.recorded = recorded
     a.places = 1 + <uint32_t>(message_bytes(j.message) // FANOUT_PLACE_BYTES)
     l.fanout_places[slot] += a.places
-    if before != NULL:
-        before.arrival.behind = j
-    else:
-        l.fanouts[l.fanouts_n] = j
-        l.fanouts_n += 1
-    return 1
 
 
 cdef void fanout_leaves(BrokerLinks* l, Job* j) noexcept nogil:

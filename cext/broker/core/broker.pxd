@@ -61,6 +61,8 @@ ctypedef struct Broker:
     Security* denied                        # denies everything: rules of sessions and messages whose listener does not exist any more
     Job* jobs
     Job* jobs_tail
+    uint8_t jobs_rest                   # 1: all jobs wait for memory
+    Job* spare_fanout                   # job for the rest of a fan-out that finds no memory, see fanout_spare; NULL: none
     Client* doomed
     uint32_t kicks                      # number of kick commands since the start
     uint32_t kicks_open

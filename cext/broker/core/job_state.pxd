@@ -1,5 +1,5 @@
 # Jobs: work that is too long for one turn, and its state between two slices.
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.session.message cimport Message
 from cext.session.session cimport Session
@@ -73,6 +73,7 @@ ctypedef struct Job:
     uint8_t durability                  # fan-out: durability of the publication
     uint8_t matching                    # fan-out: 1 = the match is not complete; it continues at `place`; MATCHING_LATER = it has not begun
     uint8_t scope                       # fan-out: of the publication, SCOPE_...
+    uint64_t again_ms                   # it waits for memory until this time; 0 = it does not
     Arrival* arrival                    # fan-out: where its message came from, if another worker sent it; NULL = a client of this one
     MatchPlace place
     uint32_t merge_n                    # entries to gather, at most

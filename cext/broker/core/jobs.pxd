@@ -5,6 +5,7 @@ from cext.broker.core.job_state cimport Job
 from cext.session.session cimport Session
 
 cdef Job* job_new(Broker* b, int kind, Client* owner) noexcept nogil     # NULL: no memory
+cdef void job_own(Job* j, Client* owner) noexcept nogil         # before it is added
 # Append a job. Its owner takes no input until the job is done.
 cdef void job_add(Broker* b, Job* j) noexcept nogil
 cdef void job_append(Broker* b, Job* j) noexcept nogil           # the same for a job that was in the list before

@@ -20,9 +20,13 @@ cdef Job* job_new(Broker* b, int kind, Client* owner) noexcept nogil:
         return NULL
     j.kind = <unsigned char>kind
     if owner != NULL:
-        j.owner_index = owner.slab.index
-        j.owner_generation = owner.slab.generation
+        job_own(j, owner)
     return j
+
+
+cdef void job_own(Job* j, Client* owner) noexcept nogil:
+    j.owner_index = owner.slab.index
+    j.owner_generation = owner.slab.generation
 
 
 cdef Client* job_owner(Broker* b, Job* j) noexcept nogil:
@@ -43,6 +47,7 @@ cdef void job_add(Broker* b, Job* j) noexcept nogil:
 
 cdef void job_append(Broker* b, Job* j) noexcept nogil:
     j.next = NULL
+    b.jobs_rest = 0
     if b.jobs_tail != NULL:
         b.jobs_tail.next = j
     else:

@@ -3,6 +3,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.slab cimport Slab, SlabItem
 from cext.base.wheel cimport Timer
 from cext.broker.core.broker cimport Broker
+from cext.broker.core.job_state cimport Arrival
 from cext.link.frame cimport LINK_WORKERS_MAX
 from cext.link.state cimport LinkWaiter, Links
 from cext.net.conn_state cimport Conn
@@ -97,6 +98,7 @@ ctypedef struct BrokerLinks:
     uint64_t identity           # of the QoS 2 message that is routed now; 0: none yet
     void** fanouts              # Job*; FANOUT_PLACES for each worker: fan-outs of messages of other workers, the first one of each worker and topic
     uint32_t fanouts_n
+    Arrival* spare              # of the next fan-out, so that memory for it is certain; NULL = none
     uint32_t fanout_places[LINK_WORKERS_MAX]    # of each worker: its fan-outs, and their bytes in units of FANOUT_PLACE_BYTES
     LinkWaiter* waiter          # what the publisher of the message that was routed last waits for; the publisher's handler takes it
     uint8_t* publisher          # the bytes of publisher.pyx

@@ -35,6 +35,8 @@ ctypedef struct Publication:
     uint8_t scope                       # SCOPE_...
     uint8_t owner                       # worker that keeps the retained message of the topic, plus 1, if it is another one; 0: this one, or none
     uint8_t elsewhere                   # 1: a member of a shared group at another worker gets it
+    uint8_t patient                     # 1: where memory is missing for it, its sender tries again: it is not dropped
+    uint8_t lacks                       # 1: memory was missing for a durable session, and nothing was done for it; only if patient
     uint16_t share                      # through a shared group: its place in the session's table, plus 1; see share.pyx
     View frame                          # frame as received, if it may be forwarded unchanged
     uint32_t frame_pid_at

@@ -102,3 +102,5 @@ cdef uint64_t others_sessions(Broker* b) noexcept nogil
 cdef uint64_t others_of_listener(Broker* b, const Listener* d) noexcept nogil
 # Publish this worker's own numbers, at the end of a turn.
 cdef void workers_publish(Broker* b) noexcept nogil
+# Log a line about this process: that of a worker begins with its number.
+cdef void log_own(Broker* b, uint32_t type, const char* text) noexcept nogil

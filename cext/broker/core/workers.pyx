@@ -7,12 +7,14 @@ number for each worker and new connection.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
+from libc.stdio cimport snprintf
 
 from cext.base.slab cimport slab_at
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport END_SILENT, client_doom
+from cext.broker.core.client cimport END_SILENT, client_doom, log_line, log_text
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.listener cimport Listener
+from cext.broker.core.log cimport LOG_LINE_MAX, log_wanted
 
 cdef extern from *:
     """
@@ -84,3 +86,10 @@ cdef void workers_publish(Broker* b) noexcept nogil:
     mosq_count_put(&own.sessions, b.sessions.count)
     for i in range(b.n_listeners if b.n_listeners < WORKER_LISTENERS_MAX else WORKER_LISTENERS_MAX):
         mosq_count_put(&own.of_listener[i], b.listeners[i].n_connections)
+
+
+cdef void log_own(Broker* b, uint32_t type, const char* text) noexcept nogil:
+    if b.workers == NULL:
+        log_text(b, type, text)
+    elif log_wanted(&b.log, type):
+        log_line(b, type, snprintf(b.log.line, LOG_LINE_MAX, "Worker %d: %s", <int>workers_of(b).place + 1, text))

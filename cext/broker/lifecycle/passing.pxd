@@ -17,7 +17,7 @@ cdef void relay_drained(Broker* b, Client* c) noexcept nogil
 # Parts of a turn. Return 1 if connections still wait to be passed on.
 cdef bint workers_pass(Broker* b) noexcept nogil
 cdef int link_pass(Broker* b, uint32_t to, int fd) noexcept nogil         # one end of a new link; 0 or errno
-cdef void workers_receive(Broker* b) noexcept nogil
+cdef int workers_receive(Broker* b) noexcept nogil        # 0 or errno
 cdef void workers_passage_due(void* broker) noexcept nogil     # callback of the reactor
 cdef int workers_start(Broker* b) noexcept nogil            # the loop starts; 0 or errno
 cdef void workers_free(Broker* b) noexcept nogil

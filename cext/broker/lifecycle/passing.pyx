@@ -18,29 +18,31 @@ handshakes, new TLS connections are dealt out in turn before a byte is read.
 Invariant: a client in state C_MOVING is not read from and has not answered. Cost: nothing for packets other than CONNECT.
 """
 
-from libc.errno cimport EAGAIN, EINTR, EMSGSIZE, ENOBUFS, ENOMEM, errno
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.errno cimport EAGAIN, EINTR, EMSGSIZE, ENOBUFS, ENOMEM, EPIPE, errno
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from cext.base.buffer cimport buffer_take
 from cext.base.slab cimport SlabItem, slab_get
 from cext.base.view cimport View
-from cext.base.wheel cimport wheel_remove
+from cext.base.wheel cimport wheel_add, wheel_left_ms, wheel_remove
 from cext.broker.auth.tls_identity cimport TLS_NAME_MAX, log_negotiated_tls, tls_name, tls_names
 from cext.broker.core.bounds cimport WORK_ACCEPT
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport END_REFUSED, END_SILENT, client_doom, client_give, client_take
 from cext.broker.core.client_state cimport CF_DOOMED, CF_TRUSTED, C_ENDED, C_MOVING, C_RELAY, Client, client_of
 from cext.broker.core.listener cimport Listener
+from cext.broker.core.log cimport LOG_ERROR
 from cext.broker.core.newcomers cimport newcomer_leave
 from cext.broker.core.pending_packet cimport PACKET_PENDING, names_take, owned_set, path_of, proxied_of
 from cext.broker.core.stats cimport REFUSED_MEMORY
-from cext.broker.core.workers cimport Passage, WORKERS_MAX, Workers, relay_other, worker_of_id, workers_of, workers_publish
+from cext.broker.core.workers cimport Passage, WORKERS_MAX, Workers, log_own, relay_other, worker_of_id, workers_of, workers_publish
 from cext.broker.lifecycle.accept cimport client_open, client_welcome, descriptor_below_limit, newcomer_grew, refuse_connection
 from cext.broker.links.sockets cimport link_accepted
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.persist.publication cimport memory_short
+from cext.codec.reason cimport RC_KEEP_ALIVE_TIMEOUT
 from cext.net.conn cimport conn_close, conn_drop_input, conn_open, conn_resume
 from cext.net.conn_output cimport conn_flush, conn_room, conn_wrote
 from cext.net.conn_state cimport (
@@ -85,6 +87,8 @@ cdef extern from * nogil:
         return sendmsg(passage, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
 
+    static inline uint64_t mosq_told_get(const uint64_t* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+
     /* fds has room for two; the caller owns those that are not -1. */
     static ssize_t mosq_passage_receive(int passage, void* p, size_t n, int* fds) {
         char control[CMSG_SPACE(2 * sizeof(int))] __attribute__((aligned(8)));
@@ -107,6 +111,7 @@ cdef extern from * nogil:
         return got;
     }
     """
+    uint64_t mosq_told_get(const uint64_t* p)
     ssize_t mosq_passage_send(int passage, iovec* iov, int n_iov, const int* fds, int n_fds)
     ssize_t mosq_passage_receive(int passage, void* p, size_t n, int* fds)
     int memfd_create(const char* name, unsigned int flags)
@@ -119,6 +124,7 @@ cdef enum:
     MOVE_INLINE_BYTES = 16 * 1024       # more input goes in a memory file: a message must fit into the socket's buffer
     WAITING_FIRST = 16
     RELAY_BYTES_MAX = 64 * 1024         # unsent bytes of one half, above which the other half is not read
+    SILENT_MS = 2000                    # a worker that has written no figures for so long gets no new connections
     RELAY_WORK = 50                     # as the first append to a connection in a turn
 
 ctypedef struct Move:
@@ -135,6 +141,7 @@ ctypedef struct Move:
     uint8_t is_web                      # 1: WebSocket frames, with the state `ws`
     Address address
     WsDecoder ws
+    uint64_t due_ms                     # end of connect_timeout, on the monotonic clock of the machine
 
 
 cdef bint id_is_own(Broker* b, View client_id) noexcept nogil:
@@ -238,6 +245,7 @@ cdef int client_pass(Broker* b, Client* c, int passage) noexcept nogil:
     m.origin = c.listener.origin
     m.input_n = c.conn.in_len - c.conn.in_off
     m.address = c.conn.address
+    m.due_ms = b.reactor.now_ms + wheel_left_ms(&b.wheel, &c.timer)
     if c.conn.transport == NULL:
         if c.conn.web != NULL:
             m.is_web = 1
@@ -308,13 +316,19 @@ cdef int input_file(const uint8_t* p, uint32_t n) noexcept nogil:
     return fd
 
 
+cdef inline uint32_t deal_next(Workers* w) noexcept nogil:
+    w.dealt += 1
+    return (w.place + w.dealt - 1) % w.n
+
+
 cdef bint connection_deal(Broker* b, Listener* listener, int fd, const Address* a) noexcept nogil:
-    """Send a new TLS connection to the worker whose turn it is. Return 0 if that is this one, or if it cannot be sent."""
+    """Send a new TLS connection to the worker whose turn it is, if it works. Return 0 if that is this one, or if it cannot be sent."""
     cdef Workers* w = workers_of(b)
     cdef Move m
     cdef iovec iov
-    cdef uint32_t to = (w.place + w.dealt) % w.n
-    w.dealt += 1
+    cdef uint32_t to = deal_next(w)
+    while to != w.place and b.reactor.now_ms - mosq_told_get(&w.counts[to].told_ms) > SILENT_MS:
+        to = deal_next(w)
     if to == w.place:
         return 0
     memset(&m, 0, sizeof(Move))
@@ -322,6 +336,7 @@ cdef bint connection_deal(Broker* b, Listener* listener, int fd, const Address* 
     m.origin = listener.origin
     m.is_new = 1
     m.address = a[0]
+    m.due_ms = b.reactor.now_ms + b.settings.connect_timeout_ms
     iov.iov_base = &m
     iov.iov_len = sizeof(Move)
     if mosq_passage_send(w.passages[to].fd, &iov, 1, &fd, 1) < 0:
@@ -412,8 +427,8 @@ cdef void workers_passage_due(void* broker) noexcept nogil:
     workers_of(<Broker*>broker).passage_due = 1
 
 
-cdef void workers_receive(Broker* b) noexcept nogil:
-    """Receive connections where the loop accepts, and publish the numbers of this worker."""
+cdef int workers_receive(Broker* b) noexcept nogil:
+    """Receive connections where the loop accepts, and publish the numbers of this worker. Return EPIPE if its passage was shut down, otherwise 0."""
     cdef Workers* w = workers_of(b)
     cdef int fds[2]
     cdef ssize_t got
@@ -424,6 +439,9 @@ cdef void workers_receive(Broker* b) noexcept nogil:
             got = mosq_passage_receive(w.passages[w.place].fd, b.reactor.arena, ARENA_BYTES, fds)
             if got < 0:
                 break                    # the others, if it is EINTR, wait for the next turn
+            if got == 0 and fds[0] < 0:
+                log_own(b, LOG_ERROR, "Error: the socket for connections from other workers was shut down. This worker ends.")
+                return EPIPE
             b.work += WORK_ACCEPT
             if got >= <ssize_t>sizeof(Move) and fds[0] >= 0:
                 client_received(b, <const Move*>b.reactor.arena, <size_t>got, fds)
@@ -432,6 +450,7 @@ cdef void workers_receive(Broker* b) noexcept nogil:
             if fds[1] >= 0:
                 c_close(fds[1])
     workers_publish(b)
+    return 0
 
 
 cdef Listener* listener_of(Broker* b, const Move* m) noexcept nogil:
@@ -460,6 +479,10 @@ cdef void client_received(Broker* b, const Move* m, size_t n, const int* fds) no
     c = client_open(b, listener, fd, &m.address)
     if c == NULL:
         return
+    if m.due_ms <= b.reactor.now_ms:
+        client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)      # the time in the passage counts
+        return
+    wheel_add(&b.wheel, &c.timer, m.due_ms)
     if m.is_new:
         client_welcome(b, c)
         return

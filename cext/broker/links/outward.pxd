@@ -8,14 +8,11 @@ from cext.link.frame cimport LinkFrame
 from cext.topic.index cimport Group
 from cext.topic.match cimport Match
 
-cdef enum:
-    EXPIRY_SECOND_MS = 1000     # LinkFrame.expiry counts seconds
-
 # Send p to the workers whose routes are in the match; if the match is only a part, to all. Groups for which a member at another worker was chosen leave
 # the match. Return 0 if a link has no room, which happens only to QoS 1 of a 5.0 client, or if a stream has none; then nothing was sent. owner: the client that waits for the
 # acknowledgements of the workers (waiter_take), or NULL. A QoS 2 message has the identity BrokerLinks.identity.
 cdef bint links_take(Broker* b, Publication* p, Match* m, bint part, Client* owner) noexcept nogil
 cdef void paused_resume(Broker* b) noexcept nogil           # the links have room for the clients that wait for it
-cdef void expiry_put(Broker* b, uint64_t expires_ms, LinkFrame* f) noexcept nogil      # the time that is left, if the message expires
+cdef void expiry_put(uint64_t expires_ms, LinkFrame* f) noexcept nogil     # 0: it does not expire
 # Return the worker that gets a message for a group, by the members online there; -1 = none of those not tried has a member. qos: highest QoS of its members.
 cdef int group_worker(Broker* b, Group* g, View topic, View client, uint64_t tried, uint8_t* qos) noexcept nogil

@@ -84,13 +84,13 @@ cdef void frame_of(Broker* b, const Publication* p, LinkFrame* f) noexcept nogil
     f.text = p.topic
     f.props = p.props
     f.payload = p.payload
-    expiry_put(b, p.expires_ms, f)
+    expiry_put(p.expires_ms, f)
 
 
-cdef void expiry_put(Broker* b, uint64_t expires_ms, LinkFrame* f) noexcept nogil:
+cdef void expiry_put(uint64_t expires_ms, LinkFrame* f) noexcept nogil:
     if expires_ms:
         f.flags |= LINK_EXPIRES
-        f.expiry = <uint32_t>((expires_ms - b.reactor.now_ms + EXPIRY_SECOND_MS - 1) // EXPIRY_SECOND_MS) if expires_ms > b.reactor.now_ms else 0
+        f.expires_ms = expires_ms
 
 
 cdef bint has_room(Broker* b, const Publication* p, const Match* m) noexcept nogil:

@@ -31,7 +31,7 @@ from cext.broker.core.client_state cimport (
     TIMER_LINK_WAIT, TIMER_FIGURES, TIMER_LINKS, TIMER_LOG_RATES,
     TIMER_RELOAD_HOLD, TIMER_RETAINED, TIMER_SESSION, TIMER_TRACE, client_of,
 )
-from cext.broker.core.durable cimport changes_of, durable_of, lacks_since
+from cext.broker.core.durable cimport MEMORY_PAUSE_MS, changes_of, durable_of, lacks_since
 from cext.broker.core.handover_state cimport STOP_FREEZES
 from cext.broker.core.job_state cimport JOB_FANOUT, JOB_KICK, JOB_REPLAY, Job
 from cext.broker.core.jobs cimport job_append, job_free, job_owner, jobs_unblock
@@ -69,7 +69,7 @@ from cext.broker.routing.pump cimport pump, session_clear
 from cext.broker.routing.merge cimport merge_end
 from cext.broker.routing.plugin_gate cimport plugin_gate_free
 from cext.broker.routing.retain cimport replay_end, replay_slice, retained_expired, value_free
-from cext.broker.routing.route cimport fanout_end, fanout_slice
+from cext.broker.routing.route cimport fanout_end, fanout_slice, fanout_spare_free
 from cext.broker.routing.session_release cimport session_release
 from cext.broker.storage.commit cimport durable_close, durable_fini, durable_start, durable_timeout_ms, durable_turn
 from cext.broker.storage.undelivered cimport undelivered_deliver
@@ -217,7 +217,7 @@ cdef bint job_slice(Broker* b, Job* j) noexcept nogil:
         done = fanout_slice(b, j)
         if j.arrival != NULL:
             j.arrival.recorded |= changes_of(b) != changes
-        c = job_owner(b, j) if lacks_since(b, changes) else NULL
+        c = job_owner(b, j) if lacks_since(b, changes) and not j.again_ms else NULL
         if c != NULL:
             client_doom(b, c, RC_QUOTA_EXCEEDED)     # not all deliveries are recorded: the message is not acknowledged
         return done
@@ -251,17 +251,22 @@ cdef void job_end(Broker* b, Job* j) noexcept nogil:
 
 cdef bint jobs_run(Broker* b) noexcept nogil:
     """Run slices of jobs until the budget is used up: at most one of each, at least one. A job that is not done goes to the end of
-    the list. Returns 1 if jobs are left. A slice may append jobs. A blocked replay leaves the list, held by its session, until
-    jobs_unblock adds it again."""
+    the list. Returns 1 if jobs are left that need no memory. A slice may append jobs. A blocked replay leaves the list, held by its session,
+    until jobs_unblock adds it again."""
     cdef Job* last = b.jobs_tail
     cdef Job* j
     cdef bint is_last = b.jobs == NULL
+    cdef bint rest = 1
     cdef bint done
     turn_begin(b)
     while not is_last:
         j = b.jobs
         is_last = j == last
-        done = job_slice(b, j)       # it may append jobs
+        if j.again_ms > b.reactor.now_ms:
+            done = 0
+        else:
+            done = job_slice(b, j)   # it may append jobs
+            rest &= j.again_ms > b.reactor.now_ms
         b.jobs = j.next
         if b.jobs == NULL:
             b.jobs_tail = NULL
@@ -269,9 +274,11 @@ cdef bint jobs_run(Broker* b) noexcept nogil:
             job_end(b, j)
         elif not j.blocked:
             job_append(b, j)
+        rest &= is_last or not turn_is_over(b)
         is_last |= turn_is_over(b)
         b.work += 1
-    return b.jobs != NULL
+    b.jobs_rest = rest and b.jobs != NULL
+    return b.jobs != NULL and not b.jobs_rest
 
 
 # ---------------------------------------------------------------- the loop
@@ -356,7 +363,7 @@ cdef int turns_run(Broker* b, int event_fd) noexcept nogil:      # long: the par
         turn_begin(b)
         reactor_accept(&b.reactor)
         if b.workers != NULL:
-            workers_receive(b)
+            err = workers_receive(b)
         resident_check(b)
         shed_largest(b)
         if b.log.unread or b.auth_requests_unread:
@@ -365,11 +372,13 @@ cdef int turns_run(Broker* b, int event_fd) noexcept nogil:      # long: the par
             c_write(event_fd, &one, 8)
         if b.links != NULL:
             more |= links_of(b).due      # a flush made room
-        more |= b.doomed != NULL or b.jobs != NULL
+        more |= b.doomed != NULL or (b.jobs != NULL and not b.jobs_rest)
         more |= b.answers_due != 0       # of native plugins on the loop
         timeout_ms = 0 if more else wheel_timeout_ms(&b.wheel, b.reactor.now_ms)
         if moves and (timeout_ms < 0 or timeout_ms > PASSAGE_AGAIN_MS):
             timeout_ms = PASSAGE_AGAIN_MS
+        if b.jobs_rest and (timeout_ms < 0 or timeout_ms > MEMORY_PAUSE_MS):
+            timeout_ms = MEMORY_PAUSE_MS
         if b.durable != NULL:
             timeout_ms = durable_timeout_ms(b, timeout_ms)
         turn_measure(b, b.work - work)
@@ -519,6 +528,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
                 pass
         job_end(b, j)
     b.jobs_tail = NULL
+    fanout_spare_free(b)
     if b.sessions.buckets != NULL:
         sessions_clear(b)
         sessions_fini(&b.sessions)

@@ -63,7 +63,7 @@ cdef void message_view(void* broker, void* message, LinkFrame* out) noexcept nog
     out.text = m.topic
     out.props = m.props
     out.payload = m.payload
-    expiry_put(<Broker*>broker, m.expires_ms, out)
+    expiry_put(m.expires_ms, out)
     if out.type == LF_RETAINED:
         out.publisher = retained_publisher(<Broker*>broker, m)
         out.flags |= m.qos | LINK_RETAIN
@@ -223,6 +223,7 @@ cdef void links_free(Broker* b) noexcept nogil:
     free(l.choices)
     free(l.stored)
     free(l.fanouts)
+    free(l.spare)
     slab_fini(&l.waits)
     free(l.peers)
     free(l)

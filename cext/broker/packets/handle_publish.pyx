@@ -39,7 +39,7 @@ from cext.broker.persist.publication cimport (
     dropped, memory_reserve, memory_short, publication_fini, publication_init, publication_of, publication_store,
 )
 from cext.broker.routing.retain cimport retain_put
-from cext.broker.routing.route cimport ROUTE_REFUSED, route, route_journalled
+from cext.broker.routing.route cimport ROUTE_REFUSED, fanout_spare, route, route_journalled
 from cext.broker.rules.acl cimport ACL_WRITE, topic_reserved
 from cext.codec.decode cimport Publish, decode_publish
 from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, V5, varint_size
@@ -373,11 +373,12 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
             ack_after_all(b, c, T_PUBCOMP, pid)     # a repeated PUBREL after a reconnect
         return 0
     m = h.message
-    if not persist_reserve(b, c.session, release_bytes(b, m)):
+    if not persist_reserve(b, c.session, release_bytes(b, m)) or (b.durable != NULL and not fanout_spare(b)):
         return RC_QUOTA_EXCEEDED
     if m != NULL:
         publication_of(&p, m)
         p.source = c.session
+        p.patient = b.durable != NULL
         if b.links != NULL:
             if h.identity == 0:
                 h.identity = link_identity_new(&links_of(b).links)       # a store of a broker that was alone has none

@@ -52,6 +52,13 @@ cdef inline void account_published(Broker* b, const Session* s, uint8_t qos) noe
         a.published += 1
 
 
+# Count it no more: it will be published again.
+cdef inline void account_unpublished(Broker* b, const Session* s, uint8_t qos) noexcept nogil:
+    cdef SessionAccount* a = account_of(b, s)
+    if a != NULL and qos & 3:
+        a.published -= 1
+
+
 # Count a message that did not reach the queue.
 cdef inline void account_refused(Broker* b, const Session* s, uint8_t qos, int way) noexcept nogil:
     cdef SessionAccount* a = account_of(b, s)

@@ -22,7 +22,7 @@ from cext.broker.core.session_refs cimport session_client, session_security
 from cext.broker.core.settings cimport OVERFLOW_LAST_VALUE
 from cext.broker.core.stats cimport DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_OUTPUT_BYTES, DROP_QOS0_BLOCKED
 from cext.broker.persist.accounts cimport (
-    ACCOUNT_DROPPED, ACCOUNT_EXPIRED, account_published, account_queued, account_refused, account_turned_away,
+    ACCOUNT_DROPPED, ACCOUNT_EXPIRED, account_published, account_queued, account_refused, account_turned_away, account_unpublished,
 )
 from cext.broker.persist.publication cimport drop, publication_fini, publication_message, publication_of
 from cext.broker.routing.delivery_rules cimport is_expired
@@ -70,7 +70,11 @@ cdef int qos0_crowded(Broker* b, Client* c, Publication* p) noexcept nogil:
     return -1
 
 
-cdef void enqueue_failed(Broker* b, Session* s, const Publication* p, uint8_t qos) noexcept nogil:
+cdef void enqueue_failed(Broker* b, Session* s, Publication* p, uint8_t qos) noexcept nogil:
+    if p.patient and s.store_session_id:
+        p.lacks = 1
+        account_unpublished(b, s, qos)
+        return
     drop(b, s, DROP_MEMORY, p.topic)
     account_refused(b, s, qos, ACCOUNT_DROPPED)
     if s.store_session_id:

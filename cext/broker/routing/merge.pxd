@@ -12,5 +12,5 @@ cdef uint64_t merge_bytes(uint32_t n) noexcept nogil         # largest memory of
 # Add the entries [start, end) of lists[at] to the table; in all at most the n entries of merge_begin.
 cdef void merge_gather(Broker* b, Merge* m, List** lists, uint32_t at, uint32_t start, uint32_t end) noexcept nogil
 # Deliver to the sessions in the table from place `at` on, one merged copy each, until b.work reaches `limit`. Returns the place
-# to continue at; m.n = done. The lists must be pinned or unchanged since the gathering.
+# to continue at; m.n = done; if p.lacks, the place of the session without memory. The lists must be pinned or unchanged since the gathering.
 cdef uint32_t merge_deliver(Broker* b, Publication* p, Merge* m, List** lists, uint32_t at, uint64_t limit) noexcept nogil

@@ -141,6 +141,8 @@ cdef uint32_t merge_deliver(Broker* b, Publication* p, Merge* m, List** lists, u
         steps += 1
         if m.places[at].subscriber != NULL:
             steps += list_merge(b, p, m, lists, at)
+            if p.lacks:
+                break
         at += 1
     b.work += (steps + 7) // 8
     return at

@@ -12,8 +12,8 @@ cdef bint make_room(Broker* b, Session* s, const Publication* p, uint8_t qos) no
 # Return whether max_queued_bytes allows no further delivery.
 cdef bint queue_bytes_full(Broker* b, Session* s) noexcept nogil
 # Replace a waiting delivery of the same topic that was never sent by message m, if there is one among the last LAST_VALUES_MAX.
-# Returns 1 if it did; then the queue owns the caller's reference to m.
-cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p, uint8_t qos, uint32_t sub_id) noexcept nogil
+# Returns 1 if it did; then the queue owns the caller's reference to m. Without memory for the record p.lacks is set, and a repetition records it.
+cdef bint replace_older(Broker* b, Session* s, Message* m, Publication* p, uint8_t qos, uint32_t sub_id) noexcept nogil
 # Record a delivery of a durable session. Returns -1 if there is no memory.
 cdef int record_delivery(Broker* b, Session* s, Message* m, Delivery* d, const Publication* p) noexcept nogil
 # Drop a delivery that was not sent in this connection.

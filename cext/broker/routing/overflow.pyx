@@ -125,7 +125,7 @@ cdef inline bint has_topic(const Delivery* d, View topic) noexcept nogil:
     return not is_paged(d) and d.message.topic.n == topic.n and memcmp(d.message.topic.p, topic.p, topic.n) == 0
 
 
-cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p, uint8_t qos, uint32_t sub_id) noexcept nogil:
+cdef bint replace_older(Broker* b, Session* s, Message* m, Publication* p, uint8_t qos, uint32_t sub_id) noexcept nogil:
     cdef Queue* q = &s.queue
     cdef uint32_t i = q.tail
     cdef uint32_t end = bridge_settled(b, s) if s.flags & SESSION_BRIDGE else q.next
@@ -150,7 +150,10 @@ cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p,
             d.sub_id = sub_id
             # A record at the same position replaces the older one.
             if s.store_session_id and record_delivery(b, s, m, d, p) != 0:
-                durable_lacks_memory(b)
+                if p.patient:
+                    p.lacks = 1
+                else:
+                    durable_lacks_memory(b)
             b.work += looked // 8
             return 1
     b.work += looked // 8

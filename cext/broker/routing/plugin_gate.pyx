@@ -211,14 +211,14 @@ cdef bint plugin_gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, 
         return 1
     g = plugin_gate_of(b, s)
     if g == NULL:
-        drop(b, s, DROP_MEMORY, p.topic)
-        account_turned_away(b, s, qos, ACCOUNT_DROPPED)
+        gate_failed(b, s, p, qos)
         return 1
     if verdict == 1 and g.head == g.tail and not is_transformed(security, p.topic):
         return 0
     why = gate_has_room(b, g)
     if why < 0 and not gate_push(b, s, p, qos, retain, sub_ids, n_sub_ids):
-        why = DROP_MEMORY
+        gate_failed(b, s, p, qos)
+        return 1
     if why >= 0:
         drop(b, s, why, p.topic)
         account_turned_away(b, s, qos, ACCOUNT_DROPPED)
@@ -227,27 +227,40 @@ cdef bint plugin_gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, 
     return 1
 
 
+cdef void gate_failed(Broker* b, Session* s, Publication* p, uint8_t qos) noexcept nogil:
+    cdef bint recorded = qos and s.store_session_id != 0 and p.durability != DURABILITY_NONE
+    if recorded and p.patient:
+        p.lacks = 1
+        return
+    drop(b, s, DROP_MEMORY, p.topic)
+    account_turned_away(b, s, qos, ACCOUNT_DROPPED)
+    if recorded:
+        durable_lacks_memory(b)          # the publisher gets no acknowledgement
+
+
 cdef bint gate_push(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
                     uint32_t n_sub_ids) noexcept nogil:
     """Append a delivery to the session's gate. Returns 0 if there is no memory."""
     cdef PluginGate* g = session_plugin_gate(s)
     cdef GatedDelivery* h
     cdef Message* m = publication_message(b, p, sub_ids, n_sub_ids)
+    cdef uint32_t sub_id = sub_ids[0] if n_sub_ids == 1 else 0
     if m == NULL:
+        return 0
+    if qos and p.durability != DURABILITY_NONE and persist_gated(b, s, m, g.tail, qos, retain, sub_id) != 0:
+        message_unref(&b.messages, &b.reactor.buffers, m)
         return 0
     h = gated_at(g, g.tail)
     h.message = m
     h.hash = hash_of(b, m.topic)
     h.qos = qos
     h.retain = retain
-    h.sub_id = sub_ids[0] if n_sub_ids == 1 else 0
+    h.sub_id = sub_id
     h.shared = p.share != 0
     h.group = s.shares[p.share - 1].group if p.share else 0
     h.state = GATED_ASKED
     g.tail += 1
     g.bytes += m.payload.n
-    if qos and p.durability != DURABILITY_NONE and persist_gated(b, s, m, g.tail - 1, qos, retain, h.sub_id) != 0:
-        durable_lacks_memory(b)          # the publisher gets no acknowledgement
     return 1
 
 

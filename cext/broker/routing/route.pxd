@@ -16,6 +16,10 @@ cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil
 # Write p to the streams that match. The caller does this first for a publication that may be refused. Returns 0 if p is in no
 # stream. After success, route does not write it again.
 cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil
+# Make sure of the memory with which route makes a job of the rest, if p.patient is set and a durable session finds no memory in a fan-out of one
+# turn. Returns 0 if there is none.
+cdef bint fanout_spare(Broker* b) noexcept nogil
+cdef void fanout_spare_free(Broker* b) noexcept nogil
 # Return a new fan-out job that matches when it runs; the caller adds it (job_append). NULL = no memory.
 cdef Job* fanout_later(Broker* b, Publication* p) noexcept nogil
 # Return the job in which the message of p is delivered, right after route; NULL = it is delivered.

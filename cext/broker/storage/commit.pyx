@@ -22,16 +22,16 @@ from libc.string cimport memcpy, memset
 from cext.base.clock cimport clock_monotonic_us
 from cext.base.slab cimport slab_get
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client cimport log_line, log_text
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport (
     ACKS_PER_RECORD, Durable, DurableBatch, MEMORY_PAUSE_MS, PENDING, Pending, PendingDelivery, SEAL_EARLY_BYTES, StoreGauges, StoredAck,
     TROUBLE_ERROR, TROUBLE_FULL, TROUBLE_MEMORY, Waiter, durable_of,
 )
 from cext.broker.core.link_state cimport links_of
-from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
+from cext.broker.core.log cimport LOG_ERROR, LOG_NOTICE
 from cext.broker.core.observed cimport OBSERVED_COMMIT, observe
 from cext.broker.core.settings cimport DURABILITY_STRICT
+from cext.broker.core.workers cimport log_own
 from cext.broker.persist.pending_acks cimport pending_acks_release, pending_acks_resume
 from cext.broker.persist.persist cimport message_recorded, pending_ends_record, persist_reserve
 from cext.broker.persist.streams cimport streams_end, streams_news, streams_recorded, streams_seal, streams_turn
@@ -216,11 +216,11 @@ cdef void log_memory_state(Broker* b, Durable* t, bint short) noexcept nogil:
         if t.trouble & TROUBLE_MEMORY:
             return
         t.trouble |= TROUBLE_MEMORY
-        log_text(b, LOG_ERROR,
-                 "Error: no memory for the store: QoS 1 and 2 are refused until there is some again, QoS 0 continues.")
+        log_own(b, LOG_ERROR,
+                "Error: no memory for the store: QoS 1 and 2 are refused until there is some again, QoS 0 continues.")
     elif t.trouble & TROUBLE_MEMORY:
         t.trouble &= ~<uint8_t>TROUBLE_MEMORY
-        log_text(b, LOG_NOTICE, "There is memory for the store again: QoS 1 and 2 are accepted.")
+        log_own(b, LOG_NOTICE, "There is memory for the store again: QoS 1 and 2 are accepted.")
     else:
         return
     pending_acks_resume(b)
@@ -319,6 +319,7 @@ cdef void release_committed(Broker* b, Durable* t) noexcept nogil:
 
 cdef void store_events(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
     cdef char why[STORE_WHY_MAX]
+    cdef char line[STORE_WHY_MAX + 20]
     cdef StoreStats stats
     cdef uint8_t before = t.trouble
     if flags & (STORE_FULL | STORE_FULL_OVER | STORE_ERROR | STORE_ERROR_OVER):
@@ -326,14 +327,15 @@ cdef void store_events(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
         t.trouble &= TROUBLE_MEMORY
         t.trouble |= (TROUBLE_FULL if stats.full else 0) | (TROUBLE_ERROR if stats.failing else 0)
     if flags & STORE_FULL:
-        log_text(b, LOG_ERROR, "Error: the disk is full: QoS 1 and 2 are refused until there is room again, QoS 0 continues.")
+        log_own(b, LOG_ERROR, "Error: the disk is full: QoS 1 and 2 are refused until there is room again, QoS 0 continues.")
     if flags & STORE_FULL_OVER:
-        log_text(b, LOG_NOTICE, "The disk has room again: QoS 1 and 2 are accepted.")
+        log_own(b, LOG_NOTICE, "The disk has room again: QoS 1 and 2 are accepted.")
     if flags & (STORE_ERROR | STORE_READ_ERROR):
         store_error(&t.store, why, sizeof(why))
-        log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
+        snprintf(line, sizeof(line), "Error: the store: %s", why)
+        log_own(b, LOG_ERROR, line)
     if flags & STORE_ERROR_OVER:
-        log_text(b, LOG_NOTICE, "The store is written again.")
+        log_own(b, LOG_NOTICE, "The store is written again.")
     if t.trouble != before:
         pending_acks_resume(b)
     if flags & STORE_CLEAN:
@@ -450,12 +452,14 @@ cdef int durable_init(Broker* b, int level, uint32_t interval_ms) noexcept nogil
 cdef int durable_start(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef char why[STORE_WHY_MAX]
+    cdef char line[STORE_WHY_MAX + 20]
     if t == NULL:
         return 0
     if store_start(&t.store) == 0:
         return reactor_watch(&b.reactor, t.store.event_fd)
     store_error(&t.store, why, sizeof(why))
-    log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
+    snprintf(line, sizeof(line), "Error: the store: %s", why)
+    log_own(b, LOG_ERROR, line)
     return EIO
 
 
@@ -468,13 +472,15 @@ cdef void durable_close(Broker* b) noexcept nogil:
 cdef void durable_stop(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef char why[STORE_WHY_MAX]
+    cdef char line[STORE_WHY_MAX + 20]
     if b.streams != NULL:
         streams_end(b)
     t.closed = 1
     if t.dirty and t.store.running:
         durable_seal(b)
     if store_close(&t.store, why, sizeof(why)) != 0:
-        log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
+        snprintf(line, sizeof(line), "Error: the store: %s", why)
+        log_own(b, LOG_ERROR, line)
 
 
 cdef void durable_fini(Broker* b) noexcept nogil:

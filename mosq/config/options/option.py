@@ -37,7 +37,7 @@ class Option:
 
     __slots__ = ("name", "kind", "default", "scope", "help", "low", "high", "below", "above", "choices", "unit",
                  "aliases", "reload", "ignored", "own", "prefix", "since", "deprecated", "deprecated_by", "error_text",
-                 "once", "label")
+                 "once", "label", "exact")
 
     def __init__(self, name: str, kind: str,    # parameters: a record; each is one slot
                  default: Default, scope: str, help: str, *, low: int = 0,
@@ -45,7 +45,7 @@ class Option:
                  choices: tuple[str, ...] = (), unit: str = "", aliases: tuple[str, ...] = (), reload: str = LIVE,
                  ignored: str = "", own: bool = False, prefix: bool = False, since: str = FIRST_VERSION,
                  deprecated: str | None = None, deprecated_by: str = "", error_text: str = "", once: bool = False,
-                 label: str = "") -> None:
+                 label: str = "", exact: bool = False) -> None:
         self.name = name
         self.kind = kind                # bool, int, count (off is 0), string, path, duration, enum, words, special
         self.default = default
@@ -68,6 +68,7 @@ class Option:
         self.error_text = error_text    # Mosquitto's error for a bad value, with {keyword} and {value}
         self.once = once                # string: Mosquitto refuses a second line
         self.label = label              # Mosquitto's name in errors if it is not the keyword
+        self.exact = exact              # int: decimal, and nothing behind it. Others are as in Mosquitto
 
     def expected(self) -> str:
         """Return the expected form of a value, for error messages and documentation."""
@@ -99,11 +100,11 @@ def number(                             # parameters: the fields of an int Optio
         name: str, default: int, scope: str, help: str, low: int, high: int, *, unit: str = "", reload: str = LIVE,
            below: int | None = None, above: int | None = None, error_text: str = "", aliases: tuple[str, ...] = (),
            ignored: str = "", own: bool = False, deprecated: str | None = None, deprecated_by: str = "",
-           label: str = "") -> Option:
+           label: str = "", exact: bool = False) -> Option:
     """Return a row for an int option with its range and unit."""
     return Option(name, "int", default, scope, help, low=low, high=high, unit=unit, reload=reload, below=below,
                   above=above, error_text=error_text, aliases=aliases, ignored=ignored, own=own, deprecated=deprecated,
-                  deprecated_by=deprecated_by, label=label)
+                  deprecated_by=deprecated_by, label=label, exact=exact)
 
 
 def text(                               # parameters: the fields of a text Option

@@ -41,7 +41,7 @@ GENERAL = (
            "Number of worker processes that serve the clients, behind the same listeners, so that several processor "
            "cores are used. 1 is one process for everything. The option --workers of the command line is the same. "
            "See docs/workers.md for what it means for other options", 1, 64, own=True,
-           reload=RESTART),
+           reload=RESTART, exact=True),
     number("cluster_watchdog", 10, G,
            "Seconds within which a worker must show that it works; otherwise it is killed and started again. Only with "
            "cluster_local", 1, 3600, unit="seconds", own=True, reload=RESTART),

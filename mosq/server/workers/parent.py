@@ -239,7 +239,31 @@ class Parent:
             report_user(self.log, self._user)
         gc.freeze()                     # objects of before the first fork stay in shared memory
 
+    def _repair_passage(self, slot: Slot) -> None:
+        """Replace the passage of a worker, at its start, if it was shut down: it would end again."""
+        place = slot.place
+        receiving = _socket.socket(fileno=os.dup(self._receiving[place]))
+        try:
+            if receiving.recv(1, _socket.MSG_PEEK | _socket.MSG_DONTWAIT):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        finally:
+            receiving.close()
+        one, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        os.dup2(one.fileno(), self.given.passages[place], inheritable=False)
+        os.dup2(other.fileno(), self._receiving[place], inheritable=False)
+        for peer in self.slots:
+            if peer is not slot and peer.channel is not None:
+                peer.channel.send({"do": "passage", "peer": place}, [one.fileno()])
+        one.close()
+        other.close()
+        self.log.report(WARNING, f"Warning: the socket for connections to {slot.name} was shut down, and is replaced.")
+
     def _fork(self, slot: Slot) -> None:
+        self._repair_passage(slot)
         own, theirs = channel_pair()
         before = signals.block_all()    # a signal must not reach the new process before it has its own handlers
         try:

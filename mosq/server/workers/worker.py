@@ -7,6 +7,7 @@ A reload has two steps. At `check` the worker reads and prepares everything that
 
 import os
 
+from mosq.engine import continue_when_parent_ends
 from mosq.server.workers.asking import Asking
 from mosq.server.workers.channel import ERROR_CHARACTERS_MAX
 from mosq.server.workers.program import serve_program
@@ -79,7 +80,8 @@ class Worker:
         engine.open(self._given.sockets)
 
     def ready(self) -> None:
-        """Report that clients are served."""
+        """Report that clients are served. The user does not change any more."""
+        continue_when_parent_ends()
         self.channel.send({"is": "ready"})
 
     def failed(self, error: "CannotStartError") -> None:
@@ -115,6 +117,10 @@ class Worker:
                 pass                    # the loop ends
             if hasattr(self, "whole"):
                 self.whole.elsewhere.peer(message["peer"], bool(fds))
+            return
+        if what == "passage" and len(fds) == 1:
+            os.dup2(fds[0], self._given.passages[message["peer"]], inheritable=False)
+            os.close(fds[0])
             return
         if what in ("adopt", "call") and len(fds) == 1:
             serve_program(control.engine, message, fds[0])
