@@ -113,6 +113,7 @@ class Config:
     tls_keylog: str | None              # --tls-keylog of the command line
     worker: int                         # number of the worker with this configuration, from 1; 0: the broker is alone
     bridges_elsewhere: int              # bridges of other workers, which `bridges` does not have
+    whole: "Config | None"              # that of all workers; None: this one is
 
     per_listener_settings: bool
     user: str
@@ -207,7 +208,7 @@ class Config:
             setattr(self, name, default)
         self.listeners, self.plugins, self.named_plugins, self.bridges = [], [], {}, []
         self.origins, self.warnings, self.notices = {}, [], []
-        self.sources, self.worker, self.bridges_elsewhere = [], 0, 0
+        self.sources, self.worker, self.bridges_elsewhere, self.whole = [], 0, 0, None
         self.without_store = ""
         self.kept_by_plugin = False
         self.local_only, self.file, self.tls_keylog = False, None, None

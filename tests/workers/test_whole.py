@@ -252,7 +252,7 @@ def test_links_have_figures(scene: Scene) -> None:
     found = {one.name: one.labels for family in families(scene.get("/metrics").decode()) for one in family.samples
              if one.name.startswith("mosq_link_") and one.labels["to"] == "2"}
     gauges = [f"mosq_link_{name}" for name in ("unacknowledged_messages", "queued_messages", "queued_bytes", "latency_seconds")]
-    assert found == {**dict.fromkeys(gauges, {"from": "1", "to": "2"}), "mosq_link_messages_total": {"to": "2"},
+    assert found == {**{name: {"from": "1", "to": "2"} for name in gauges}, "mosq_link_messages_total": {"to": "2"},
                      "mosq_link_dropped_messages_total": {"to": "2"}}
 
 
@@ -330,3 +330,14 @@ def test_the_button_of_the_dashboard_reloads_all_workers(monkeypatch: pytest.Mon
         assert page.change("reload", {}) == (200, {})
         until(lambda: all((P.RETAIN_AVAILABLE, 0) in connected(i).props for i in range(12)), page.broker.log)
         assert page.broker.log().count("Reloading config.") == 1
+
+
+def test_the_dashboard_shows_the_configuration_of_all_workers() -> None:
+    bridges = [f"connection {name}\naddress 127.0.0.1:1\nlocal_clientid {name}\ntopic # out\n" for name in "abcdefgh"]
+    scene = Scene(f"memory_limit 1000000000\n{''.join(bridges)}")
+    try:
+        rows = {(option, scope): value for option, scope, value, *_ in json.loads(scene.get("/dashboard/api/config"))["rows"]}
+        assert rows["memory_limit", "the broker"] == "1000000000"
+        assert sum(option == "local_clientid" for option, _ in rows) == len(bridges)
+    finally:
+        scene.close()

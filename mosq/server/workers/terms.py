@@ -1,5 +1,7 @@
 """The part of each worker in a configuration. Opens no file."""
 
+from copy import copy
+
 from mosq.config.plugin import NATIVE, PYTHON, all_plugins
 
 TYPE_CHECKING = False
@@ -12,7 +14,9 @@ DIVIDED = ("memory_limit", "login_memory", "queue_memory")      # 0: no limit
 
 def of_worker(config: "Config", number: int, key: bytes) -> "Config":
     """Return the same configuration as that of the worker `number`, from 1: it has its part of the limits that are
-    divided, and its bridges. The configuration itself changes. `key`: names the worker of a client id."""
+    divided, and its bridges. The configuration itself changes; `whole` is as before. `key`: names the worker of a
+    client id."""
+    config.whole = copy(config)
     config.worker, config.pid_file = number, None
     if config.bridges:
         config.bridges_elsewhere, config.bridges = bridges_of(config, number, key)

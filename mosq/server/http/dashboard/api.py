@@ -266,8 +266,9 @@ class Dashboard:
         return await self.figures.latency()
 
     async def config(self, request: "Request", rights: Rights) -> "dict[str, Any]":
-        rows = [[one.option, one.scope, one.value, one.source, one.is_default] for one in explain(self.broker.config)]
-        return {"file": self.broker.config.file, "rows": rows}
+        config = self.broker.config.whole or self.broker.config
+        rows = [[one.option, one.scope, one.value, one.source, one.is_default] for one in explain(config)]
+        return {"file": config.file, "rows": rows}
 
     async def log(self, request: "Request", rights: Rights) -> "dict[str, Any]":
         return {"lines": self.broker.recent.after(number(request.query_params.get("after", "0"), 1 << 53))}
