@@ -18,7 +18,9 @@ def folder(broker: Kept, name: str = "all") -> Path:
 
 def all_records(stream: Stream) -> list[Record]:
     """Return the records of all workers in the order of their times."""
-    return sorted((r for shard in stream.shards() for r in stream.read(0, 1 << 40, shard=shard)), key=lambda r: (r.time_us, r.seq))
+    marks = stream.marks()              # numbers without a shard have an empty one
+    found = [r for shard in stream.shards() for r in stream.read(marks[shard].first_seq, 1 << 40, shard=shard)]
+    return sorted(found, key=lambda r: (r.time_us, r.seq))
 
 
 def records(broker: Kept, n: int, name: str = "all", shard: int = 0) -> list[Record]:

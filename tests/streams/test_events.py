@@ -56,6 +56,7 @@ def test_events_of_connects_and_disconnects() -> None:
         bridge.send(Connect("again"))
         bridge.expect_closed()
         found = after_starts(events(broker))
+        found.sort(key=lambda r: ("one", "two", "bridge").index(r.client_id))       # the order of events at several workers is not exact
         assert brief(found) == [
             ("connect", "one", 0), ("disconnect", "one", 0),
             ("connect", "two", 0), ("disconnect", "two", 4), ("account", "two", 0),

@@ -105,8 +105,8 @@ def of_process(version: str, started_s: float, process: "Mapping[str, Any]") -> 
     yield CounterMetricFamily("process_cpu_seconds", "Processor time of the broker's process, of all its threads.",
                               process["cpuSeconds"])
     yield GaugeMetricFamily("process_start_time_seconds", "Time at which the broker started, in Unix time.", started_s)
-    yield GaugeMetricFamily("process_resident_memory_bytes", "Memory of the process, or of all workers, in which a page "
-                            "that several share counts once.",
+    yield GaugeMetricFamily("process_resident_memory_bytes", "Memory of the process, or of all workers, in which a "
+                            "page that several share counts once.",
                             process["residentBytes"])
     yield GaugeMetricFamily("process_max_fds", "Largest number of file descriptors.",
                             resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -2,8 +2,8 @@
 does not block.
 
     parent -> worker   check, then apply or drop (a reload); link PEER, with two descriptors; those of order.py
-    worker -> parent   ready, or failed TEXT; alive; checked STATUS ERROR CHANGED (the answer to check); those of together.py;
-                       reload (a user of the dashboard asks for it)
+    worker -> parent   ready, or failed TEXT WRONG_CONFIG; alive; checked STATUS ERROR CHANGED (the answer to check);
+                       reload (a user of the dashboard asks for it); those of together.py
 """
 
 import _socket

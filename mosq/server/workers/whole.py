@@ -33,7 +33,8 @@ class Whole:
         counts of logins), bridge_states. `wake` wakes the control thread."""
         self._engine, self._asking = engine, asking
         process, memory = own["process"], Memory()
-        self._own = {**own, "process": lambda: {**process(), "residentBytes": memory.bytes()}}
+        self._own: dict[str, Callable[[], Any]] = {
+            **own, "process": lambda: {**process(), "residentBytes": memory.bytes()}}
         self._unanswered: set[int] = set()      # places of the workers that did not answer the last question to them
         self.elsewhere = Elsewhere(asking, wake, self._ask_others)
 
