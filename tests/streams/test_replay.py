@@ -221,6 +221,7 @@ def test_a_durable_session_continues_its_replay_and_others_do_not() -> None:
         assert numbers(got(last, 1)) == [219]
 
 
+@pytest.mark.one_process("kills one process; the workers of a killed parent end by themselves, and send DISCONNECT")
 def test_a_record_that_was_sent_is_unchanged_after_a_kill() -> None:
     """Test that no reader receives a record that a start drops and whose number it uses again."""
     sent: dict[str, bytes] = {}
