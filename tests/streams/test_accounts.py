@@ -214,6 +214,7 @@ def test_accounts_add_up_after_random_steps(seed: int) -> None:
             assert drops == client.count["dropped"]
 
 
+@pytest.mark.one_process("waiting messages of a group go to other members at the worker of the session that ended")
 def test_messages_for_another_group_member_count_as_gone() -> None:
     with Kept(keeping(EVENTS)) as broker:
         one = broker.client("one")

@@ -191,6 +191,7 @@ def test_unsubscribe_ends_a_replay_and_others_continue() -> None:
         assert numbers(got(other, 500)) == list(range(500))
 
 
+@pytest.mark.one_process("a position has one number for each shard, and the shards of each worker have their own numbers")
 def test_a_durable_session_continues_its_replay_and_others_do_not() -> None:
     with Kept(keeping("stream all t/#", "max_inflight_messages 10")) as broker:
         fill(broker, 0, 200)
@@ -221,6 +222,7 @@ def test_a_durable_session_continues_its_replay_and_others_do_not() -> None:
         assert numbers(got(last, 1)) == [219]
 
 
+@pytest.mark.one_process("kills one process; the workers of a killed parent end by themselves, and send DISCONNECT")
 def test_a_record_that_was_sent_is_unchanged_after_a_kill() -> None:
     """Test that no reader receives a record that a start drops and whose number it uses again."""
     sent: dict[str, bytes] = {}
@@ -286,6 +288,7 @@ def test_invalid_stream_filters_are_refused() -> None:
         subscribe(wire, *((f"{STREAM}/{fine}/#", 1) for fine in ("2026-11-22", "2026-11-22T10:00", "2026-11-22T10:00:00.5Z", "0")))
 
 
+@pytest.mark.one_process("a position has one number for each shard, and the shards of each worker have their own numbers")
 def test_stream_filters_are_limited_with_streams_and_plain_without() -> None:
     with Kept(keeping("stream all t/#")) as broker:
         wire = broker.client("c", clean=True)
@@ -413,6 +416,7 @@ def hogged(pub: Wire) -> list[Publish]:
     raise AssertionError("40 MB fit into the memory")
 
 
+@pytest.mark.one_process("several workers share memory_limit, so its values here are too small for each of them")
 @pytest.mark.skipif(SANITIZED, reason="the sanitizer's memory is part of the process, which memory_limit bounds")
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_replay_waits_while_memory_is_short(qos: int) -> None:

@@ -176,9 +176,9 @@ class Parent:
                 process.load_now(process.LOADED_FOR_TAKE_OVER)
             with process.Acting(self._user), self.signals.reading:
                 key = key_of(self.config, self.log.report)
+            self._listen_http()         # first, as with one process: a client of MQTT finds them open
             for spec in engine_listeners(reachable(self.config)):
                 self._sockets.append(sockets_of(spec, self.config.set_tcp_nodelay))
-            self._listen_http()
             for listener in self.config.listeners:
                 for line in opening_lines(listener):
                     self.log.report(INFORMATION, line)
