@@ -225,7 +225,7 @@ def test_the_stores_are_divided_again_before_a_start(counts: tuple[int, ...]) ->
         scene.subscriber(2, "$share/g/t")
         scene.release("t", "t")
         for count in counts:
-            layout.arrange(SimpleNamespace(cluster_local=count), str(broker.dir / ROOT), lambda *_: None)      # type: ignore[arg-type]
+            layout.arrange(SimpleNamespace(persistence=False, cluster_local=count), str(broker.dir / ROOT), lambda *_: None)      # type: ignore[arg-type]
             found = records_of([broker.dir / ROOT / f"worker.{i + 1}" for i in range(count)], kinds.UNDELIVERED)
             assert sorted(one["payload"] for one in found for _ in (*one["sessions"], *filter(None, [one["group"]]))) == sorted([b"1", b"2"] * 3)
         start(broker, 2)
