@@ -406,3 +406,26 @@ def test_a_will_about_which_the_rules_decide_at_the_next_start(tmp_path: Path) -
             plane.asks_nothing()
             received(returning(plane, "sub"), *wills)
             kills.kill()
+
+
+def changed(plane: Plane, n: int) -> list[str]:
+    """Answer n requests, one after the other; return the payloads that they are about."""
+    found = []
+    for _ in range(n):
+        asked = plane.ask("message_out")
+        plane.answer(MessageAnswer("message_out", asked.handle, Content(asked.topic, asked.payload, asked.qos, asked.retain)))
+        found.append(asked.payload.decode())
+    return found
+
+
+def test_deliveries_wait_for_a_plugin_without_a_limit_of_the_queue(tmp_path: Path) -> None:
+    """`max_queued_messages 0` has no limit; a thousand deliveries were kept, and the others dropped."""
+    with Plane(CHANGED, store=str(tmp_path / "store"), allow_anonymous=True, settings={"auth_timeout": 60, "max_queued_messages": 0}) as plane:
+        offline(plane)
+        pub = plane.user("pub")
+        for i in range(0, 3000, 100):
+            pub.send(*(Publish("t/a", b"%d" % n, 1, 1 + n) for n in range(i, i + 100)))
+            assert all(isinstance(pub.read_packet(), Puback) for _ in range(100))
+        assert changed(plane, 3000) == [str(i) for i in range(3000)]
+        plane.until(lambda: plane.stats()["auth_requests_pending"] == 0)
+        assert plane.stats()["drops_queue_messages"] == 0

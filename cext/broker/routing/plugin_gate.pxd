@@ -16,7 +16,7 @@ cdef enum:
     DECISIONS = 64              # verdicts remembered per session
     DECISION_WAYS = 4           # places at which one verdict may be stored
     DECISION_TOPIC_MAX = 512    # bytes; verdicts about longer topics are not remembered
-    GATED_MAX = 1000             # largest number of waiting deliveries where max_queued_messages sets no limit
+    GATED_MAX = 100000           # largest number of waiting deliveries where max_queued_messages sets no limit
 
 cdef enum:
     # states of a gated delivery

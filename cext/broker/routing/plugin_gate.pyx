@@ -43,6 +43,7 @@ from cext.session.session cimport Session
 cdef enum:
     GATE_RING_MIN = 8
     SPAN_MAX = 1 << 24           # largest distance of positions that a restart accepts
+    LOOK_MAX = 1000              # earlier deliveries that are looked at for the same request
 
 
 # ---------------------------------------------------------------- verdicts
@@ -265,11 +266,11 @@ cdef bint gate_push(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t 
 
 
 cdef bint verdict_requested(PluginGate* g, uint32_t position) noexcept nogil:
-    """Return whether an earlier gated delivery waits for the same verdict."""
+    """Return whether an earlier gated delivery waits for the same verdict. If it is too far away, the plugin is asked once more."""
     cdef GatedDelivery* h = gated_at(g, position)
     cdef GatedDelivery* other
     cdef uint32_t i = position
-    while i != g.head:
+    while i != g.head and position - i < LOOK_MAX:
         i -= 1
         other = gated_at(g, i)
         if other.state == GATED_ASKED and other.hash == h.hash and same_topic(other.message.topic, h.message.topic):
