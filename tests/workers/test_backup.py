@@ -257,3 +257,12 @@ def test_the_doctor_reports_what_the_start_does_with_the_stores_of_workers(folde
     assert "the folder worker.2 is missing" in text and "The broker will not start" in text
     (folder / "workers").unlink()
     assert "the file workers is missing" in report(3)
+
+
+def test_a_restore_over_the_stores_of_a_running_broker_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Workers(2, STORE) as broker:
+        archive = tmp_path / "archive"
+        save(str(broker.config), str(archive), True, False, quiet)
+        assert main(["restore", "-q", "--force", "-c", str(broker.config), str(archive)]) != 0
+        assert "Stop the broker first" in capsys.readouterr().err
+        assert (broker.dir / "mosquitto.db.store" / "worker.1").is_dir()

@@ -102,8 +102,14 @@ class Scene:
             self.wire.expect_packet(Pubrec(mid))
         self.broker.kill(2, signal.SIGSTOP)
         self.wire.send(*(Pubrel(mid) for mid in range(1, len(topics) + 1)))
-        time.sleep(0.4)         # worker 1 has delivered them and committed that; PUBCOMP waits for worker 2
+        # worker 1 has delivered them and committed that; PUBCOMP waits for worker 2, unless no other worker gets the message
+        until(lambda: {one["pid"] for one in (*self.stored(kinds.INBOX), *self.stored(kinds.INBOX_DONE)) if one.get("local_done", "refused" not in one)}
+              >= {*range(1, len(topics) + 1)}, self.broker.log)
         self.broker.die()
+
+    def stored(self, kind: int) -> list[dict[str, object]]:
+        """Return the records of a kind that worker 1 has committed."""
+        return records_of([self.broker.dir / ROOT / "worker.1"], kind)
 
     def released(self, *mids: int) -> None:
         wire = connect(self.broker, self.publisher)
@@ -265,7 +271,7 @@ def test_the_topic_gets_its_retained_message(payload: bytes) -> None:
         scene.wire.expect_packet(Pubrec(1))
         broker.kill(2, signal.SIGSTOP)
         scene.wire.send(Pubrel(1))
-        time.sleep(0.4)
+        until(lambda: any(one.get("local_done") for one in scene.stored(kinds.INBOX)), broker.log)
         broker.die()
         start(broker, 3)
         scene.released(1)
@@ -288,10 +294,10 @@ def test_a_will_goes_to_the_sessions_of_other_workers_only(qos: int) -> None:
         dying = Wire(broker.port, 5)
         dying.send(Connect(broker.id_on(1, "dying"), will=Will("will", b"gone", qos)))
         assert isinstance(dying.read_packet(), Connack)
-        time.sleep(0.2)             # the record of the will is committed
+        until(lambda: scene.stored(kinds.CLIENT_WILL), broker.log)
         broker.kill(2, signal.SIGSTOP)
         dying.close()
-        time.sleep(0.4)
+        until(lambda: scene.stored(kinds.LINK_WILL), broker.log)        # in the batch of the deliveries of worker 1
         broker.die()
         start(broker, 3)
         assert scene.counts() == {name: [b"gone"] for name in scene.names}
@@ -331,7 +337,7 @@ def test_no_local_options_and_identifiers_count() -> None:
         own.expect_packet(Pubrec(1))
         broker.kill(1, signal.SIGSTOP)
         own.send(Pubrel(1))
-        time.sleep(0.4)
+        until(lambda: any(one.get("local_done") for one in records_of([broker.dir / ROOT / "worker.2"], kinds.INBOX)), broker.log)
         broker.die()
         start(broker, 3)
         got = connect(broker, name).read_packet()

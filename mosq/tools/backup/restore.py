@@ -15,12 +15,12 @@ import time
 from mosq.server import layout
 from mosq.tools.backup.archive import CONFIG, STORE, BackupError, Reader
 from mosq.tools.db.mark import BEFORE_RESTORE, WORKER, sync_folder
-from mosq.tools.db.store import LOCK, StoreError, StoreSource, open_store, segment_files
+from mosq.tools.db.store import LOCK, StoreError, StoreSource, locked, segment_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import BinaryIO
+    from typing import Any, BinaryIO
 
 STAGE, KEPT = ".restoring", BEFORE_RESTORE
 AT_FDCWD, EXCHANGE = -100, 2            # renameat2(2)
@@ -36,7 +36,8 @@ def restore_store(reader: Reader, folder: str, owner: tuple[int, int] | None, fo
         raise BackupError(f"{reader.path} contains no store: its broker had no persistence, or had "
                           "stored nothing.")
     stage = folder + STAGE
-    held = base = None
+    held: "list[Any]" = []
+    base = None
     try:
         os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)
         if os.path.isdir(folder):
@@ -44,7 +45,7 @@ def restore_store(reader: Reader, folder: str, owner: tuple[int, int] | None, fo
             if not is_store and not force and not {LOCK}.issuperset(os.listdir(folder)):
                 raise BackupError(f"{folder} has files, but no store. Choose another folder, or give --force to "
                                   "replace the folder; it is kept under another name.")
-            held = open_store(folder)           # its lock: no broker runs, and none starts
+            held = locked(folder)               # no broker runs, and none starts, also none with workers
             if is_store and not force:
                 raise BackupError(f"{folder} has a store. Give --force to replace it; it is kept under another name.")
         shutil.rmtree(stage, ignore_errors=True)    # of a restore that was killed
@@ -64,8 +65,8 @@ def restore_store(reader: Reader, folder: str, owner: tuple[int, int] | None, fo
             name = name.replace(base.path, stage)
         raise BackupError(f"Nothing is restored: {name}: {error.strerror}.") from None
     finally:
-        if held is not None:
-            held.close()
+        for one in held:
+            one.close()
         if base is not None:
             os.close(base.fd)
         shutil.rmtree(stage, ignore_errors=True)

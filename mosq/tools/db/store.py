@@ -139,7 +139,7 @@ def write_store(path: str, records: "Iterable[tuple[int, bytes]]", made_by: str,
     import shutil  # slow to load, and a process that only reads a store has no use for it
 
     is_new = not os.path.exists(path)
-    places = _locked(path)
+    places = locked(path)
     stage = os.path.join(path, f"import.{os.getpid()}")
     try:
         found = _records_in(path)
@@ -183,7 +183,7 @@ def _give(path: str, like: str) -> None:
 def set_aside(path: str) -> str:
     """Move the files of a store, or the stores of workers, into a folder below their own; return that folder. Raises
     StoreError and OSError."""
-    places = _locked(path)
+    places = locked(path)
     try:
         return _move_old(path, REMOVED) or path
     finally:
@@ -204,7 +204,7 @@ def finish_aside(path: str) -> None:
             return
 
 
-def _locked(path: str) -> list[Any]:
+def locked(path: str) -> list[Any]:
     """Open a store, and those of workers in its folder, for their locks. Raises StoreError; then none is open."""
     places: list[Any] = []
     try:
