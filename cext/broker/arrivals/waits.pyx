@@ -59,19 +59,9 @@ cdef void ack_when_linked(Broker* b, Client* c, uint16_t pid, uint8_t rc, uint64
     link_waiter_close(&l.links, w)
 
 
-cdef void local_done(Broker* b, LinkWait* k) noexcept nogil:
-    """Record, in the batch of the last deliveries of this worker, that it has made them, so that they are not made twice."""
-    if k.session.store_session_id and not k.session.flags & SESSION_ENDED:
-        k.message.flags |= MESSAGE_LOCAL_DONE
-        persist_inbound(b, k.session, k.pid, k.message, k.identity)
-
-
 cdef void wait_of_job_done(Broker* b, LinkWaiter* w, uint8_t durability) noexcept nogil:
     cdef BrokerLinks* l = links_of(b)
     cdef Durable* t = durable_of(b)
-    cdef LinkWait* k = <LinkWait*>w.context
-    if k != NULL and k.kind == LINK_WAIT_ROUTED:
-        local_done(b, k)
     if t != NULL and durability == DURABILITY_STRICT:
         batch_changed(t, 0)              # a batch that is synced also syncs those before it
     if t != NULL and batch_needed(t, durability):
@@ -95,11 +85,13 @@ cdef void ack_when_routed(Broker* b, Client* c, LinkWaiter* w, uint16_t pid, Mes
     k.message = message_ref(m)
     k.identity = identity
     k.strict = durability == DURABILITY_STRICT
+    if c.session.store_session_id:
+        m.flags |= MESSAGE_LOCAL_DONE
+        persist_inbound(b, c.session, pid, m, identity)      # in the batch of the deliveries here, so they are not made twice
     w.context = k
     if c.jobs and b.jobs_tail != NULL and b.jobs_tail.message == m:
         b.jobs_tail.waiter = w
         return
-    local_done(b, k)
     if t != NULL and t.dirty and batch_needed(t, durability):
         link_wait_commit(&l.links, w, l.batch)
     link_waiter_close(&l.links, w)
