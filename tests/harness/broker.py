@@ -41,9 +41,10 @@ def has_workers() -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether the process is there, and is no zombie."""
+    """Return whether a thread of the process runs. A zombie may have threads that still hold files."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state not in "ZX" or len(os.listdir(f"/proc/{pid}/task")) > 1
     except (FileNotFoundError, ProcessLookupError):
         return False
 
