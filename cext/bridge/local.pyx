@@ -48,14 +48,13 @@ from cext.session.queue cimport (
 from cext.session.session cimport (
     EXPIRY_NEVER, SESSION_BRIDGE, SESSION_TRUSTED, Session, session_free, session_new, sessions_add, sessions_find,
 )
-from cext.topic.index cimport Entry, INDEX_REMOVED, index_add, index_entry, index_remove, subscription_read
+from cext.topic.index cimport Entry, INDEX_REMOVED, SUBSCRIPTION_TEXT_BYTES, index_add, index_entry, index_remove, subscription_read
 from cext.topic.lines cimport LINE_OUT, Line
 from cext.topic.name cimport Filter, filter_parse
 from cext.topic.retained cimport retained_count
 
 cdef enum:
     LINE_QOS_BITS = 3
-    BRIDGE_FILTER_ROOM = 66600          # size that subscription_read requires
 
 
 # ---------------------------------------------------------------- the session
@@ -152,7 +151,7 @@ cdef void queue_drop(Broker* b, Session* s) noexcept nogil:
 
 cdef void subscriptions_remove(Broker* b, Bridge* l) noexcept nogil:
     cdef Session* s = l.session
-    cdef uint8_t text[BRIDGE_FILTER_ROOM]
+    cdef uint8_t text[SUBSCRIPTION_TEXT_BYTES]
     cdef Filter f
     cdef uint32_t n, sub_id
     cdef uint8_t options

@@ -99,7 +99,10 @@ cdef Group* index_group(Index* ix, const Filter* f) noexcept nogil
 # Give a group its id, by which group_of_id finds it as long as it exists; NULL: it is gone.
 cdef void group_identify(Index* ix, Group* group, uint64_t id) noexcept nogil
 cdef Group* group_of_id(Index* ix, uint64_t id) noexcept nogil
-# Write `$share/GROUP/FILTER` into buf (66600 bytes are enough). Return its length.
+cdef enum:
+    SUBSCRIPTION_TEXT_BYTES = 66600     # size of a buffer for `$share/GROUP/FILTER`
+
+# Write `$share/GROUP/FILTER` into buf (SUBSCRIPTION_TEXT_BYTES). Return its length.
 cdef uint32_t group_read(Group* group, uint8_t* buf) noexcept nogil
 # Return the entry of an owner in a list, or NULL. A long list is not scanned.
 cdef Entry* subscriber_entry(Index* ix, List* l, Owner* owner) noexcept nogil
@@ -109,7 +112,7 @@ cdef void list_unpin(Index* ix, List* l) noexcept nogil
 # Close some of the gaps before the last unpin. Return true if gaps are left, so that the caller calls again.
 cdef bint list_tidy(Index* ix, List* l) noexcept nogil
 # Walk over an owner's subscriptions, beginning with owner.head. Write the filter as the client sent it ($share/... included) into
-# buf (65535 + 1024 bytes are always enough), and its length into *n. Return the next subscription, or NULL at the end.
+# buf (SUBSCRIPTION_TEXT_BYTES), and its length into *n. Return the next subscription, or NULL at the end.
 cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n, uint8_t* options, uint32_t* sub_id) noexcept nogil
 cdef Subscription* subscription_next(Subscription* s) noexcept nogil       # next one of its owner; NULL: it was the last
 cdef Entry* subscription_entry(Subscription* s) noexcept nogil             # valid until the next change of its list

@@ -38,7 +38,7 @@ cdef Subscription* list_find(Index* ix, List* l, Owner* owner) noexcept nogil
 # Add an entry. Return NULL if there is no memory (then nothing changed). The caller has checked
 # that the owner is not in the list.
 cdef Subscription* list_add(Index* ix, List* l, Owner* owner, void* subscriber, uint8_t options, uint32_t sub_id) noexcept nogil
-# Take the subscription out of list and owner, and frees it.
+# Take the subscription out of list and owner, and free it.
 cdef void list_drop(Index* ix, Subscription* sub) noexcept nogil
 # Close gaps of a list without pins in at most `steps` steps, beginning with the position `fresh` (a
 # gap or not; l.n = none), then free memory.

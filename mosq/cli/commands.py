@@ -98,6 +98,11 @@ def tuning_flags(command: "Command") -> "Command":
     return command
 
 
+def _is_decimal(text: str) -> bool:
+    """Return whether the text is a number in ASCII digits, and not too long for one of this command line."""
+    return text.isascii() and text.isdigit() and len(text) <= PORT_DIGITS_MAX
+
+
 class Port(click.ParamType):            # type: ignore[type-arg]  # generic only since click 8.2
     """Accept a port; the error begins with Mosquitto's words."""
 
@@ -107,7 +112,7 @@ class Port(click.ParamType):            # type: ignore[type-arg]  # generic only
         """Return the port. Raises click.UsageError."""
         if not isinstance(value, int):
             text = str(value)
-            if not text.isascii() or not text.isdigit() or len(text) > PORT_DIGITS_MAX:
+            if not _is_decimal(text):
                 self._refuse(text, ctx)
             value = int(text)
         if not 0 < value <= PORT_MAX:
@@ -127,7 +132,7 @@ class Workers(click.ParamType):         # type: ignore[type-arg]  # as Port
     def convert(self, value: "Any", param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number. Raises click.BadParameter."""
         text = str(value)
-        if not text.isascii() or not text.isdigit() or len(text) > PORT_DIGITS_MAX or not 0 < int(text) <= WORKERS_MAX:
+        if not _is_decimal(text) or not 0 < int(text) <= WORKERS_MAX:
             self.fail(f"{text[:SHOWN_MAX]!r} is no number from 1 to {WORKERS_MAX}, in decimal digits.", param, ctx)
         return int(text)
 

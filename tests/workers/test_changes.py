@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from mosq._core import worker_place
@@ -77,6 +78,16 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed_and_the_number_of_
 
 # ---------------------------------------------------------------- one message that a stopped worker lacks
 
+def stored(broker: Workers, number: int, kind: int) -> list[dict[str, Any]]:
+    """Return the records of a kind that a worker has committed."""
+    return records_of([broker.dir / ROOT / f"worker.{number}"], kind)
+
+
+def made_here(broker: Workers, number: int) -> set[int]:
+    """Return the packet ids of released messages whose deliveries a worker has made for its own sessions."""
+    return {one["pid"] for one in stored(broker, number, kinds.INBOX) if one.get("local_done")}
+
+
 class Scene:
     """A broker with workers; worker 2 stops, a message comes, all are killed."""
 
@@ -103,13 +114,9 @@ class Scene:
         self.broker.kill(2, signal.SIGSTOP)
         self.wire.send(*(Pubrel(mid) for mid in range(1, len(topics) + 1)))
         # worker 1 has delivered them and committed that; PUBCOMP waits for worker 2, unless no other worker gets the message
-        until(lambda: {one["pid"] for one in (*self.stored(kinds.INBOX), *self.stored(kinds.INBOX_DONE)) if one.get("local_done", "refused" not in one)}
-              >= {*range(1, len(topics) + 1)}, self.broker.log)
+        ended = {*range(1, len(topics) + 1)}
+        until(lambda: ended <= made_here(self.broker, 1) | {one["pid"] for one in stored(self.broker, 1, kinds.INBOX_DONE)}, self.broker.log)
         self.broker.die()
-
-    def stored(self, kind: int) -> list[dict[str, object]]:
-        """Return the records of a kind that worker 1 has committed."""
-        return records_of([self.broker.dir / ROOT / "worker.1"], kind)
 
     def released(self, *mids: int) -> None:
         wire = connect(self.broker, self.publisher)
@@ -271,7 +278,7 @@ def test_the_topic_gets_its_retained_message(payload: bytes) -> None:
         scene.wire.expect_packet(Pubrec(1))
         broker.kill(2, signal.SIGSTOP)
         scene.wire.send(Pubrel(1))
-        until(lambda: any(one.get("local_done") for one in scene.stored(kinds.INBOX)), broker.log)
+        until(lambda: made_here(broker, 1), broker.log)
         broker.die()
         start(broker, 3)
         scene.released(1)
@@ -294,10 +301,10 @@ def test_a_will_goes_to_the_sessions_of_other_workers_only(qos: int) -> None:
         dying = Wire(broker.port, 5)
         dying.send(Connect(broker.id_on(1, "dying"), will=Will("will", b"gone", qos)))
         assert isinstance(dying.read_packet(), Connack)
-        until(lambda: scene.stored(kinds.CLIENT_WILL), broker.log)
+        until(lambda: stored(broker, 1, kinds.CLIENT_WILL), broker.log)
         broker.kill(2, signal.SIGSTOP)
         dying.close()
-        until(lambda: scene.stored(kinds.LINK_WILL), broker.log)        # in the batch of the deliveries of worker 1
+        until(lambda: stored(broker, 1, kinds.LINK_WILL), broker.log)        # in the batch of the deliveries of worker 1
         broker.die()
         start(broker, 3)
         assert scene.counts() == {name: [b"gone"] for name in scene.names}
@@ -337,7 +344,7 @@ def test_no_local_options_and_identifiers_count() -> None:
         own.expect_packet(Pubrec(1))
         broker.kill(1, signal.SIGSTOP)
         own.send(Pubrel(1))
-        until(lambda: any(one.get("local_done") for one in records_of([broker.dir / ROOT / "worker.2"], kinds.INBOX)), broker.log)
+        until(lambda: made_here(broker, 2), broker.log)
         broker.die()
         start(broker, 3)
         got = connect(broker, name).read_packet()

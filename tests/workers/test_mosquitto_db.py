@@ -190,7 +190,7 @@ def test_a_kill_while_the_file_is_written_leaves_the_old_one() -> None:
 
 
 def test_the_file_belongs_to_the_user_of_the_broker() -> None:
-    with Workers(2, STORE, user="nobody") as broker:         # of another user than root, the broker keeps its user
+    with Workers(2, STORE, user="nobody") as broker:         # the parent, which root starts, changes to this user
         publisher = broker.connect("c")
         publisher.send(Publish("r", b"1", 1, 5, retain=True))
         assert isinstance(publisher.read_packet(), Puback)

@@ -140,7 +140,7 @@ def test_max_connections_counts_a_relayed_client_once() -> None:
 
 
 def test_a_worker_that_starts_again_reads_the_key_of_root() -> None:
-    broker = Workers(2, CONFIG, site_files(CONFIG), user="nobody")      # of another user than root, the broker keeps its user
+    broker = Workers(2, CONFIG, site_files(CONFIG), user="nobody")      # the parent, which root starts, changes to this user
     (broker.dir / "server.key").chmod(0o600)
     with broker:
         for number in (1, 2):

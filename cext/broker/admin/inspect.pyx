@@ -20,7 +20,7 @@ from cext.broker.core.client_state cimport Client
 from cext.broker.core.session_refs cimport session_client
 from cext.session.queue cimport queue_waiting
 from cext.session.session cimport SESSION_TRUSTED, Session, sessions_find, sessions_scan
-from cext.topic.index cimport Subscription, subscription_read
+from cext.topic.index cimport SUBSCRIPTION_TEXT_BYTES, Subscription, subscription_read
 
 
 cdef int out_put(ControlRequest* a, const void* p, uint32_t n) noexcept nogil:
@@ -132,7 +132,7 @@ cdef void answer_session(Broker* b, ControlRequest* a) noexcept nogil:
 cdef int subscriptions_put(ControlRequest* a, Session* s) noexcept nogil:
     """Append subscriptions of the session: options, identifier, length of the filter, filter. Returns -1 if there is no
     memory."""
-    cdef uint8_t filter[66600]   # size that subscription_read requires
+    cdef uint8_t filter[SUBSCRIPTION_TEXT_BYTES]
     cdef Subscription* sub = s.owner.head
     cdef uint32_t n, sub_id
     cdef uint32_t at = 0

@@ -43,7 +43,7 @@ from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.net.conn_output cimport conn_flush
 from cext.net.reactor cimport reactor_wake
 from cext.session.session cimport Session, sessions_find, sessions_scan
-from cext.topic.index cimport Subscription, subscription_read
+from cext.topic.index cimport SUBSCRIPTION_TEXT_BYTES, Subscription, subscription_read
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_cond_t:
@@ -315,7 +315,7 @@ cdef void answer_clients(Broker* b, ControlRequest* a) noexcept nogil:
 ctypedef struct SubscriptionListing:
     ControlRequest* request
     uint32_t n
-    uint8_t filter[66600]        # size that subscription_read requires
+    uint8_t filter[SUBSCRIPTION_TEXT_BYTES]
 
 
 cdef void list_session(void* listing, Session* s) noexcept nogil:

@@ -32,11 +32,8 @@ from cext.session.message cimport Message
 from cext.session.queue cimport D_DONE, D_RELEASED, Delivery, InboundQos2, is_paged, queue_at
 from cext.session.record cimport RecordFrom
 from cext.session.session cimport Session, session_sub_id, sessions_first, sessions_next
-from cext.topic.index cimport Subscription, subscription_read
+from cext.topic.index cimport SUBSCRIPTION_TEXT_BYTES, Subscription, subscription_read
 from cext.topic.retained cimport retained_visit
-
-cdef enum:
-    SAVED_FILTER_ROOM = 66600    # size that subscription_read requires
 
 
 # ---------------------------------------------------------------- messages
@@ -98,7 +95,7 @@ cdef uint32_t deliveries_of(const Session* s, bint* all_stored) noexcept nogil:
 
 
 cdef void filters_save(Saving* v, Session* s) noexcept nogil:
-    cdef uint8_t text[SAVED_FILTER_ROOM]
+    cdef uint8_t text[SUBSCRIPTION_TEXT_BYTES]
     cdef ImageFilter r
     cdef Subscription* sub = s.owner.head
     cdef uint32_t n

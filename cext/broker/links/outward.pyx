@@ -39,12 +39,11 @@ from cext.net.conn cimport conn_resume
 from cext.net.conn_state cimport CONN_PAUSED
 from cext.session.message cimport message_bytes
 from cext.session.session cimport SESSION_ENDED, SESSION_PEER, Session
-from cext.topic.index cimport Entry, Group, LONG_FROM, List, group_read, list_entry, subscriber_entry
+from cext.topic.index cimport Entry, Group, LONG_FROM, List, SUBSCRIPTION_TEXT_BYTES, group_read, list_entry, subscriber_entry
 from cext.topic.match cimport Match
 
 cdef enum:
     GROUP_LOOK_MAX = 256        # members of a group that are looked at for its weight
-    GROUP_TEXT_BYTES = 66600    # group_read requires this
     PAUSED_FIRST = 16
 
 
@@ -229,7 +228,7 @@ cdef inline View publisher_id(const Session* s) noexcept nogil:
 cdef bint group_leaves(Broker* b, Publication* p, Group* g, bint waits) noexcept nogil:
     """Send the message to a worker that was chosen for a group. Returns 0 if it is this one, or none has a member."""
     cdef BrokerLinks* l = links_of(b)
-    cdef uint8_t text[GROUP_TEXT_BYTES]
+    cdef uint8_t text[SUBSCRIPTION_TEXT_BYTES]
     cdef LinkFrame f
     cdef uint8_t qos = 2
     cdef int to

@@ -12,10 +12,9 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.link_state cimport links_of
 from cext.link.routes cimport route_count, route_online
 from cext.session.session cimport Session, sessions_first, sessions_next
-from cext.topic.index cimport Subscription, subscription_read
+from cext.topic.index cimport SUBSCRIPTION_TEXT_BYTES, Subscription, subscription_read
 
 cdef enum:
-    FILTER_BYTES = 66600        # subscription_read requires this
     OPTION_QOS = 3
 
 
@@ -33,7 +32,7 @@ cdef int own_route(Broker* b, Session* s, View filter, int now, int old) noexcep
 
 
 cdef void own_online(Broker* b, Session* s, int change) noexcept nogil:
-    cdef uint8_t text[FILTER_BYTES]
+    cdef uint8_t text[SUBSCRIPTION_TEXT_BYTES]
     cdef Subscription* sub = s.owner.head if b.links != NULL else NULL
     cdef View filter
     cdef uint8_t options
@@ -46,7 +45,7 @@ cdef void own_online(Broker* b, Session* s, int change) noexcept nogil:
 
 
 cdef int subscriptions_count(Broker* b, Session* s, uint32_t most, bint added) noexcept nogil:
-    cdef uint8_t text[FILTER_BYTES]
+    cdef uint8_t text[SUBSCRIPTION_TEXT_BYTES]
     cdef Subscription* sub = s.owner.head
     cdef View filter
     cdef uint8_t options

@@ -29,7 +29,7 @@ from cext.broker.persist.streams cimport (
 from cext.journal.record cimport JOURNAL_ACCOUNT
 from cext.session.queue cimport D_DONE, Queue, queue_at
 from cext.session.session cimport Session
-from cext.topic.index cimport Subscription, subscription_read
+from cext.topic.index cimport SUBSCRIPTION_TEXT_BYTES, Subscription, subscription_read
 
 cdef enum:
     ACCOUNT_BLOCK = 64
@@ -37,7 +37,6 @@ cdef enum:
     CROWDED_MS = 250             # pause before the next check for room in the stream
     ACCOUNTS_SLICE = 1000                 # accounts checked, or records written, per slice
     FOUND_SUBSCRIPTIONS_MAX = 4096      # subscriptions reported for one session; the rest is a gap
-    ACCOUNT_FILTER_ROOM = 66600          # size that subscription_read requires
     ACCOUNT_PAYLOAD_MAX = 512
 
 
@@ -177,7 +176,7 @@ cdef uint32_t found_account_report(Broker* b, SessionAccount* a) noexcept nogil:
 
 
 cdef uint32_t subscriptions_report(Broker* b, Session* s) noexcept nogil:
-    cdef char filter[ACCOUNT_FILTER_ROOM]
+    cdef char filter[SUBSCRIPTION_TEXT_BYTES]
     cdef View text
     cdef Subscription* sub = s.owner.head
     cdef uint32_t n = 0, sub_id

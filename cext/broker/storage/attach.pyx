@@ -25,15 +25,12 @@ from cext.broker.storage.commit cimport durable_forget, durable_seal, durable_st
 from cext.broker.storage.waiting_wills cimport waiting_wills_attach, waiting_wills_detach
 from cext.session.queue cimport D_DONE, D_RELEASED, Delivery, Queue, queue_at
 from cext.session.session cimport SESSION_WAITS, SESSION_WILL_STORED, Session, sessions_first, sessions_next
-from cext.topic.index cimport Subscription, subscription_read
+from cext.topic.index cimport SUBSCRIPTION_TEXT_BYTES, Subscription, subscription_read
 from cext.topic.retained cimport retained_visit
-
-cdef enum:
-    FILTER_ROOM = 66600          # size that subscription_read requires
 
 
 cdef void subscriptions_attach(Broker* b, Session* s) noexcept nogil:
-    cdef uint8_t text[FILTER_ROOM]
+    cdef uint8_t text[SUBSCRIPTION_TEXT_BYTES]
     cdef Subscription* sub = s.owner.head
     cdef uint32_t n, sub_id
     cdef uint8_t options

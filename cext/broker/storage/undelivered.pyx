@@ -31,11 +31,8 @@ from cext.broker.routing.retain cimport retain_put
 from cext.broker.storage.waiting_wills cimport restored_will_drop
 from cext.session.record cimport record_undelivered_next
 from cext.session.session cimport SESSION_ENDED, Session
-from cext.topic.index cimport Subscription, subscription_read
+from cext.topic.index cimport SUBSCRIPTION_TEXT_BYTES, Subscription, subscription_read
 from cext.topic.name cimport filter_matches
-
-cdef enum:
-    TEXT_ROOM = 66600        # subscription_read requires this
 
 
 cdef inline bint is_publisher(const Session* s, const Session* publisher) noexcept nogil:
@@ -44,7 +41,7 @@ cdef inline bint is_publisher(const Session* s, const Session* publisher) noexce
 
 cdef void session_gets(Broker* b, Session* s, Publication* p) noexcept nogil:
     """Deliver by all subscriptions of the session that match: one merged copy, or one for each, if the settings allow that."""
-    cdef uint8_t text[TEXT_ROOM]
+    cdef uint8_t text[SUBSCRIPTION_TEXT_BYTES]
     cdef Subscription* sub = s.owner.head
     cdef View filter
     cdef uint32_t ids[SUB_IDS_MAX]
