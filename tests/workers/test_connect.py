@@ -13,7 +13,7 @@ from tests.harness.packets import Connect, Disconnect, Pingreq, Pingresp, Puback
 from tests.harness.properties import P
 from tests.harness.wire import Wire
 from tests.wire.test_limits import entered_at_last
-from tests.workers.case import Workers, accepted
+from tests.workers.case import Workers, accepted, pinged
 
 TAKEN_OVER = 0x8E
 QUOTA = 0x89
@@ -23,11 +23,6 @@ QUOTA = 0x89
 def broker() -> Iterator[Workers]:
     with Workers(3, "max_keepalive 0\n") as running:
         yield running
-
-
-def pinged(client: Wire) -> None:
-    client.send(Pingreq())
-    client.expect_packet(Pingresp())
 
 
 def test_client_ids_are_spread_and_stay_with_their_worker(broker: Workers) -> None:

@@ -14,20 +14,15 @@ from pathlib import Path
 import pytest
 
 from tests.harness.broker import Broker, command, free_port
-from tests.harness.packets import Connect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe
+from tests.harness.packets import Connect, Puback, Publish, Suback, Subscribe
 from tests.harness.properties import P
 from tests.harness.wire import Wire
-from tests.workers.case import Workers, sockets, until
+from tests.workers.case import Workers, pinged, sockets, until
 
 NOT_AUTHORIZED = 0x87
 PIDFD_GETFD = 438               # number of the system call
 STORE = "persistence true\npersistence_location {dir}/\n"
 SESSION = ((P.SESSION_EXPIRY, 600),)
-
-
-def pinged(client: Wire) -> None:
-    client.send(Pingreq())
-    client.expect_packet(Pingresp())
 
 
 def subscribed(client: Wire, topic: str, qos: int = 1) -> None:
