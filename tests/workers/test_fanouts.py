@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -44,7 +47,7 @@ def numbers(wire: Wire, upto: bytes) -> list[bytes]:
         got = wire.read_packet()
         assert isinstance(got, Publish), got
         found.append(got.payload)
-        if got.qos:
+        if got.qos == 1:
             wire.send(Puback(got.mid))
     return found
 
@@ -111,13 +114,22 @@ def test_a_worker_that_is_killed_in_a_wide_delivery_gets_the_message_again() -> 
             assert first == wanted, name
 
 
-@pytest.mark.timing             # sanitizers have their own allocator, without such faults
-@pytest.mark.parametrize(("near", "qos", "budget"), [     # not: an own QoS 1 message in one turn. Its publisher is disconnected, and may publish again
-    (False, 1, BUDGET), (False, 2, BUDGET), (False, 1, WIDE), (False, 2, WIDE), (True, 1, BUDGET),
-    (True, 2, BUDGET), (True, 2, WIDE),
-])
-def test_a_fan_out_without_memory_in_its_middle_waits_and_no_session_gets_it_twice(near: bool, qos: int, budget: int) -> None:
-    """The open batch has room for 256 deliveries; more memory is refused, and the batch before it is being written."""
+@dataclass
+class Half:
+    """A message that some of the sessions have: worker 2 finds no memory to record further deliveries."""
+
+    broker: Workers
+    faults: Faults
+    names: list[str]            # sessions of worker 2 that subscribe to it
+    sender_id: str
+    sender: Wire                # has released or published it
+    stored: Wire                # has sent a SUBSCRIBE that is in the batch being written, and one that is in the open batch
+
+
+@contextmanager
+def half_delivered(near: bool, qos: int, budget: int) -> Iterator[Half]:
+    """The open batch has room for 256 deliveries; more memory is refused, and the batch before it is being written. `near`: the sender
+    is at worker 2 too."""
     faults = Faults()
     config = CONFIG.replace(f"turn_budget {BUDGET}", f"turn_budget {budget}") + STORE
     with Workers(2, config, env=faults.env) as broker:
@@ -130,8 +142,10 @@ def test_a_fan_out_without_memory_in_its_middle_waits_and_no_session_gets_it_twi
             wire.close()
         assert len(names) > 256
         stored = broker.connect(broker.id_on(2, "stored"), clean=False, props=SESSION)
-        sender = broker.connect(broker.id_on(2 if near else 1), clean=False, props=SESSION)
+        sender_id = broker.id_on(2 if near else 1, "sender")
+        sender = broker.connect(sender_id, clean=False, props=SESSION)
         other = broker.connect(broker.id_on(2))
+        subscribe(broker.connect(broker.id_on(1)), "wide", qos=qos)     # if the sender is at worker 2, it also waits for worker 1
         if qos == 2:
             sender.send(Publish("wide", b"1", 2, 1))
             assert isinstance(sender.read_packet(), Pubrec)
@@ -143,18 +157,51 @@ def test_a_fan_out_without_memory_in_its_middle_waits_and_no_session_gets_it_twi
         faults.set(realloc_from=256 * 24 + 1)
         sender.send(Pubrel(1) if qos == 2 else Publish("wide", b"1", 1, 1))
         pinged(other)
-        cpu = cpu_seconds(broker.pids()[2])
+        yield Half(broker, faults, names, sender_id, sender, stored)
+    faults.close()
+
+
+@pytest.mark.timing             # sanitizers have their own allocator, without such faults
+@pytest.mark.parametrize(("near", "qos", "budget"), [     # not: an own QoS 1 message in one turn. Its publisher is disconnected, and may publish again
+    (False, 1, BUDGET), (False, 2, BUDGET), (False, 1, WIDE), (False, 2, WIDE), (True, 1, BUDGET),
+    (True, 2, BUDGET), (True, 2, WIDE),
+])
+def test_a_fan_out_without_memory_in_its_middle_waits_and_no_session_gets_it_twice(near: bool, qos: int, budget: int) -> None:
+    with half_delivered(near, qos, budget) as half:
+        worker = half.broker.pids()[2]
+        cpu = cpu_seconds(worker)
         with pytest.raises(TimeoutError):       # it is not read either
-            sender.read_packet(0.5)
-        assert cpu_seconds(broker.pids()[2]) - cpu < 0.2, "it does not rest while it waits for memory"
-        faults.heal()
-        answer = sender.read_packet()
+            half.sender.read_packet(0.5)
+        assert cpu_seconds(worker) - cpu < 0.2, "it does not rest while it waits for memory"
+        half.faults.heal()
+        answer = half.sender.read_packet()
         assert isinstance(answer, Pubcomp if qos == 2 else Puback), answer
-        sender.send(Publish("wide", b"2", 1, 2))
-        assert isinstance(sender.read_packet(), Puback)
-        for name in names:
-            wire = broker.connect(name, clean=False, props=SESSION)
+        half.sender.send(Publish("wide", b"2", 1, 2))
+        assert isinstance(half.sender.read_packet(), Puback)
+        for name in half.names:
+            wire = half.broker.connect(name, clean=False, props=SESSION)
             got = [one for _ in range(2) if isinstance(one := wire.read_packet(), Publish)]
             assert [one.payload for one in got] == [b"1", b"2"], name
             wire.close()
-    faults.close()
+
+
+@pytest.mark.timing             # sanitizers have their own allocator, without such faults
+def test_a_release_that_a_kill_catches_between_its_deliveries_is_made_again() -> None:
+    """The batch with the first deliveries is in the store. Those sessions may get the message twice [ADR 2], and all get it."""
+    with half_delivered(True, 2, BUDGET) as half:
+        half.faults.set(stalled=0)
+        for mid in (3, 4):
+            half.stored.expect_packet(Suback(mid, (1,)))
+        before = half.broker.kill(2)
+        half.faults.heal()
+        until(lambda: half.broker.pids().get(2, before) != before)
+        again = half.broker.connect(half.sender_id, clean=False, props=SESSION)
+        again.send(Pubrel(1))
+        again.expect_packet(Pubcomp(1))
+        again.send(Publish("wide", b"2", 1, 2))
+        assert isinstance(again.read_packet(), Puback)
+        for name in half.names:
+            wire = half.broker.connect(name, clean=False, props=SESSION)
+            got = numbers(wire, b"2")
+            assert got[0] == b"1" and set(got) == {b"1", b"2"}, name
+            wire.close()

@@ -12,6 +12,8 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport client_doom
 from cext.broker.core.client_state cimport Client, TIMER_LINK_WAIT
 from cext.broker.core.durable cimport Durable, batch_changed, batch_needed, durable_of
+from cext.broker.core.job_state cimport Job
+from cext.broker.core.jobs cimport fanout_of_client
 from cext.broker.core.link_state cimport (
     BrokerLinks, LINK_WAIT_ACK, LINK_WAIT_ENDED, LINK_WAIT_PACKET, LINK_WAIT_REPLAY, LINK_WAIT_ROUTED, LINK_WAIT_WILL, LinkWait, links_of, waiter_take,
 )
@@ -42,6 +44,7 @@ cdef void ack_when_linked(Broker* b, Client* c, uint16_t pid, uint8_t rc, uint64
     cdef BrokerLinks* l = links_of(b)
     cdef Durable* t = durable_of(b)
     cdef LinkWait* k = wait_new(l, c, LINK_WAIT_ACK)
+    cdef Job* rest = fanout_of_client(b, c, m)
     if k == NULL or not pending_ack_linked(b, c, T_PUBACK, pid, rc, &k.position):
         client_doom(b, c, RC_QUOTA_EXCEEDED)
         if k != NULL:
@@ -51,8 +54,8 @@ cdef void ack_when_linked(Broker* b, Client* c, uint16_t pid, uint8_t rc, uint64
     if t != NULL and t.lacks > changes:
         client_doom(b, c, RC_QUOTA_EXCEEDED)         # not recorded: the client gets no acknowledgement and publishes again
     w.context = k
-    if c.jobs and m != NULL and b.jobs_tail != NULL and b.jobs_tail.message == m:
-        b.jobs_tail.waiter = w           # a job records the deliveries in slices
+    if rest != NULL:
+        rest.waiter = w                  # a job records the deliveries in slices
         return
     if t != NULL and t.changes != changes and batch_needed(t, durability) and link_wait_commit(&l.links, w, l.batch) != 0:
         client_doom(b, c, RC_QUOTA_EXCEEDED)
@@ -73,6 +76,7 @@ cdef void ack_when_routed(Broker* b, Client* c, LinkWaiter* w, uint16_t pid, Mes
     cdef BrokerLinks* l = links_of(b)
     cdef Durable* t = durable_of(b)
     cdef LinkWait* k = wait_new(l, c, LINK_WAIT_ROUTED)
+    cdef Job* rest = fanout_of_client(b, c, m)
     if k == NULL or not pending_ack_linked(b, c, T_PUBCOMP, pid, 0, &k.position):
         client_doom(b, c, RC_QUOTA_EXCEEDED)         # the record stays: the next start releases the message again
         if k != NULL:
@@ -85,13 +89,13 @@ cdef void ack_when_routed(Broker* b, Client* c, LinkWaiter* w, uint16_t pid, Mes
     k.message = message_ref(m)
     k.identity = identity
     k.strict = durability == DURABILITY_STRICT
+    w.context = k
+    if rest != NULL:
+        rest.waiter = w                  # its last slice makes the record
+        return
     if c.session.store_session_id:
         m.flags |= MESSAGE_LOCAL_DONE
         persist_inbound(b, c.session, pid, m, identity)      # in the batch of the deliveries here, so they are not made twice
-    w.context = k
-    if c.jobs and b.jobs_tail != NULL and b.jobs_tail.message == m:
-        b.jobs_tail.waiter = w
-        return
     if t != NULL and t.dirty and batch_needed(t, durability):
         link_wait_commit(&l.links, w, l.batch)
     link_waiter_close(&l.links, w)

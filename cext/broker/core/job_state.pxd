@@ -69,6 +69,7 @@ ctypedef struct Job:
     uint32_t position
     void* waiter                        # fan-out: LinkWaiter* of its publisher, held until all deliveries are recorded; NULL: none
     uint16_t released_pid               # fan-out: id of the QoS 2 message that PUBREL released; 0: none
+    uint64_t released_identity          # fan-out: its identity, if other workers get it too; 0: none does
     uint8_t merging                     # fan-out: MERGE_...
     uint8_t durability                  # fan-out: durability of the publication
     uint8_t matching                    # fan-out: 1 = the match is not complete; it continues at `place`; MATCHING_LATER = it has not begun

@@ -2,6 +2,7 @@
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.job_state cimport Job
+from cext.session.message cimport Message
 from cext.session.session cimport Session
 
 cdef Job* job_new(Broker* b, int kind, Client* owner) noexcept nogil     # NULL: no memory
@@ -13,6 +14,9 @@ cdef void job_append(Broker* b, Job* j) noexcept nogil           # the same for 
 cdef void job_free(Broker* b, Job* j) noexcept nogil
 # Return the client that waits for the job; NULL: none, or it is gone.
 cdef Client* job_owner(Broker* b, Job* j) noexcept nogil
+# Return the job that goes on with the deliveries of the message that this client has just published; NULL: they are all made.
+cdef inline Job* fanout_of_client(Broker* b, const Client* c, const Message* m) noexcept nogil:
+    return b.jobs_tail if c.jobs and m != NULL and b.jobs_tail != NULL and b.jobs_tail.message == m else NULL
 # Let this connection of a session wait for the job of the connection before: its messages stay in order, and an id is not used again before it is
 # free.
 cdef void jobs_follow(Broker* b, Client* c) noexcept nogil

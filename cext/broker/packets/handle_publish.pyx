@@ -22,6 +22,8 @@ from cext.broker.core.client cimport aliases_of, client_ack, denial_logged, log_
 from cext.broker.core.client_state cimport AliasIn, CF_BRIDGE, CF_TRUSTED, Client
 from cext.broker.core.durable cimport changes_of, durable_refuses
 from cext.broker.core.link_state cimport links_of, waiter_is_left, waiter_take
+from cext.broker.core.job_state cimport Job
+from cext.broker.core.jobs cimport fanout_of_client
 from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.core.log_rate cimport LINE_PROTOCOL
 from cext.broker.core.pending_packet cimport PACKET_PENDING, owned_view, pending_packet_free
@@ -340,20 +342,21 @@ cdef void pid_reused(Broker* b, Client* c, InboundQos2* h) noexcept nogil:
 
 cdef uint64_t release_bytes(Broker* b, const Message* m) noexcept nogil:
     """Return the bytes of the records that a release needs: the topic, if the message clears a retained message, and the record
-    of release_in_slices."""
+    of release_in_slices or ack_when_routed."""
     if m == NULL:
         return 0
-    return m.topic.n + (RECORD_ROOM + message_bytes(m) if b.streams != NULL else 0)
+    return m.topic.n + (RECORD_ROOM + message_bytes(m) if b.streams != NULL or b.links != NULL else 0)
 
 
-cdef void release_in_slices(Broker* b, Client* c, uint16_t pid, Message* m, bint journalled) noexcept nogil:
-    """Note that a fan-out job still delivers the message. The packet id is free when all sessions have it. If the broker crashes
+cdef void release_in_slices(Broker* b, Job* j, Client* c, uint16_t pid, uint64_t identity, bint journalled) noexcept nogil:      # parameters: a release, and the rest of its fan-out
+    """Note that the job still delivers the message. The packet id is free when all sessions have it. If the broker crashes
     before that, the restart releases the message again, but does not write it to streams again: the batch of the streams' records
-    contains that fact."""
-    b.jobs_tail.released_pid = pid
-    if journalled and not m.flags & MESSAGE_JOURNALLED:
-        m.flags |= MESSAGE_JOURNALLED
-        persist_inbound(b, c.session, pid, m, 0)
+    contains that fact. `identity`: not 0 if other workers get it too."""
+    j.released_pid = pid
+    j.released_identity = identity
+    if journalled and not j.message.flags & MESSAGE_JOURNALLED:
+        j.message.flags |= MESSAGE_JOURNALLED
+        persist_inbound(b, c.session, pid, j.message, identity)
 
 
 cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
@@ -367,6 +370,7 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     cdef uint8_t durability = 0, verdict = RC_SUCCESS
     cdef bint journalled = 0
     cdef LinkWaiter* waiter = NULL
+    cdef Job* rest
     cdef uint64_t identity
     if h == NULL:
         if b.links == NULL or not routed_again(b, c, pid):
@@ -398,14 +402,17 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
             return RC_QUOTA_EXCEEDED
     identity = h.identity
     inbox_remove(&c.session.inbox, h)
+    rest = fanout_of_client(b, c, m)
     if waiter != NULL:
+        if rest != NULL:
+            release_in_slices(b, rest, c, pid, identity, journalled)
         ack_when_routed(b, c, waiter, pid, m, identity, durability)
         message_unref(&b.messages, &b.reactor.buffers, m)
         return 0
     if identity:
         link_identity_end(&links_of(b).links, identity)      # no other worker has it
-    if m != NULL and c.jobs and b.jobs_tail != NULL and b.jobs_tail.message == m:
-        release_in_slices(b, c, pid, m, journalled)
+    if rest != NULL:
+        release_in_slices(b, rest, c, pid, 0, journalled)
     else:
         persist_inbound_end(b, c.session, pid)
     ack_when_committed(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m, durability)

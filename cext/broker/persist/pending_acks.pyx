@@ -19,6 +19,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport client_ack, client_doom
 from cext.broker.core.client_state cimport C_CONNECTED, Client, PendingAck, PendingAcks
 from cext.broker.core.durable cimport Durable, NO_PENDING, PENDING, PENDING_ACKS_MAX, Waiter, batch_changed, durable_of
+from cext.broker.core.jobs cimport fanout_of_client
 from cext.broker.core.settings cimport DURABILITY_GROUP, DURABILITY_STRICT
 from cext.codec.frame cimport T_PUBACK, T_PUBREC
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
@@ -164,8 +165,8 @@ cdef void ack_when_committed(Broker* b, Client* c,          # parameters: an ack
     if t.lacks > changes:
         client_doom(b, c, RC_QUOTA_EXCEEDED)         # not recorded: the client gets no acknowledgement and publishes again
         return
-    if c.jobs and m != NULL and (durability or t.level) >= DURABILITY_GROUP and b.jobs_tail != NULL and b.jobs_tail.message == m:
-        p = pending_ack_push(b, c, packet_type, pid, rc)         # a job finds the receivers in slices
+    if (durability or t.level) >= DURABILITY_GROUP and fanout_of_client(b, c, m) != NULL:
+        p = pending_ack_push(b, c, packet_type, pid, rc)         # it finds the receivers in slices
         if p != NULL:
             p.serial = WAITS_FOR_JOB
             c.pending_acks.blocked = c.pending_acks.tail

@@ -39,7 +39,7 @@ cdef int persist_gated(Broker* b, Session* s, Message* m, uint32_t position, uin
 cdef void persist_gated_done(Broker* b, Session* s, uint32_t position) noexcept nogil      # recorded deliveries before it have left the gate
 cdef void persist_retained(Broker* b, Message* m) noexcept nogil
 cdef void persist_retained_end(Broker* b, Message* m, bint replaced) noexcept nogil
-cdef void persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m, uint64_t identity) noexcept nogil     # m NULL: refused
+cdef int persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m, uint64_t identity) noexcept nogil     # m NULL: refused
 cdef int persist_inbound_end(Broker* b, Session* s, uint16_t pid) noexcept nogil     # -1: no memory
 cdef void persist_will(Broker* b, Session* s, const Message* m, uint32_t delay_s, uint64_t due_ms) noexcept nogil
 # The will of a connected client. If the session is not stored, the will has a record of its own, unless the store accepts nothing.

@@ -467,11 +467,11 @@ cdef void persist_retained_end(Broker* b, Message* m, bint replaced) noexcept no
 
 # ---------------------------------------------------------------- inbound QoS 2, wills
 
-cdef void persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m, uint64_t identity) noexcept nogil:
+cdef int persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m, uint64_t identity) noexcept nogil:
     cdef RecordInbox r
     cdef uint8_t* out
     if s.store_session_id == 0:
-        return
+        return 0
     memset(&r, 0, sizeof(r))
     r.store_session_id = s.store_session_id
     r.pid = pid
@@ -482,8 +482,10 @@ cdef void persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m,
         r.identity = identity
         message_recorded(b, m, &r.message)
     out = record(b, RECORD_INBOX, record_inbox_size(&r))
-    if out != NULL:
-        record_inbox_put(out, &r)
+    if out == NULL:
+        return -1
+    record_inbox_put(out, &r)
+    return 0
 
 
 cdef int persist_inbound_end(Broker* b, Session* s, uint16_t pid) noexcept nogil:

@@ -28,7 +28,7 @@ from cext.broker.core.publication_state cimport Publication, SCOPE_LOCAL, SCOPE_
 from cext.broker.core.settings cimport SHARE_STREAM
 from cext.broker.core.turn cimport turn_fanout_max, turn_match_steps
 from cext.broker.links.outward cimport links_take
-from cext.broker.persist.persist cimport persist_inbound_end
+from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end
 from cext.broker.persist.publication cimport publication_fini, publication_of, publication_store
 from cext.broker.persist.streams cimport stream_message
 from cext.broker.routing.deliver cimport deliver
@@ -36,7 +36,7 @@ from cext.broker.routing.delivery_rules cimport NO_LOCAL, RETAIN_AS_PUBLISHED, q
 from cext.broker.routing.merge cimport merge_begin, merge_bytes, merge_deliver, merge_end, merge_gather
 from cext.broker.routing.observe cimport observe_delivery, observe_hot, observe_match
 from cext.broker.routing.share cimport group_init, share_deliver
-from cext.session.message cimport message_ref
+from cext.session.message cimport MESSAGE_LOCAL_DONE, message_ref
 from cext.session.session cimport SESSION_ENDED, Session
 from cext.topic.index cimport Entry, Group, List, list_entry, list_group, list_pin, list_tidy, list_unpin
 from cext.topic.match cimport (
@@ -392,7 +392,7 @@ cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil:
             p.lacks = not match_more(b, j)
         else:
             done = close_gaps(b, j)
-    if done and j.released_pid and j.session != NULL and persist_inbound_end(b, j.session, j.released_pid) != 0:
+    if done and j.released_pid and j.session != NULL and delivered_record(b, j) != 0:
         p.lacks = 1              # for its record
         done = 0
     if done:
@@ -400,6 +400,20 @@ cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil:
     j.again_ms = b.reactor.now_ms + MEMORY_PAUSE_MS if p.lacks else 0
     publication_fini(b, &p)
     return done
+
+
+cdef int delivered_record(Broker* b, Job* j) noexcept nogil:
+    """Record that all sessions of this broker have the message that PUBREL released [ADR 2]. Its packet id is free then, unless other
+    workers get the message too: their links need its record until they have it. Returns -1 without memory; then nothing changed."""
+    if j.released_identity == 0:
+        return persist_inbound_end(b, j.session, j.released_pid)
+    if j.session.flags & SESSION_ENDED or j.message.flags & MESSAGE_LOCAL_DONE:
+        return 0
+    j.message.flags |= MESSAGE_LOCAL_DONE
+    if persist_inbound(b, j.session, j.released_pid, j.message, j.released_identity) == 0:
+        return 0
+    j.message.flags &= ~<uint32_t>MESSAGE_LOCAL_DONE
+    return -1
 
 
 cdef bint round_done(Broker* b, Publication* p, Job* j, uint64_t limit) noexcept nogil:

@@ -79,7 +79,7 @@ cdef void fanouts_attach(Broker* b) noexcept nogil:
     cdef Job* j = b.jobs
     while j != NULL:
         if j.kind == JOB_FANOUT and j.session != NULL and j.released_pid:
-            persist_inbound(b, j.session, j.released_pid, j.message, 0)
+            persist_inbound(b, j.session, j.released_pid, j.message, j.released_identity)
         j = j.next
 
 

@@ -280,6 +280,7 @@ cdef void inbox_copy(Broker* b, Durable* t, View body) noexcept nogil:
         identity = h.identity
     elif j != NULL:
         m = j.message
+        identity = j.released_identity
     elif s != NULL:
         m = routed_message(b, s, r.pid, &identity)
     if (h != NULL or m != NULL) and is_first_of(b, t, r.store_session_id, RECORD_INBOX, r.pid):
