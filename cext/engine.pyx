@@ -262,6 +262,12 @@ cdef class Engine:
         from cext.workers_control import workers_new
         workers_new(<size_t>&self.b, place, key, list(passages), list(news), counts_fd, parent_status, reloads)
 
+    def replace_passage(self, int place, int fd):
+        """Send connections for another worker into this socket from now on. The engine makes a copy of it. Any thread; only for one of several
+        workers. Raise OSError."""
+        from cext.workers_control import passage_replace
+        passage_replace(<size_t>&self.b, place, fd)
+
     def note_logins(self, failed, refused):
         """Note the counts of logins of this process, for the sums of all workers. Any thread; only for one of several workers."""
         from cext.workers_control import logins_note

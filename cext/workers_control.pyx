@@ -103,6 +103,14 @@ def watch_signal(int number):
     return fd
 
 
+def passage_replace(size_t broker, int place, int fd):
+    """See Engine.replace_passage. The descriptor stays, so the loop needs no request."""
+    cdef Workers* w = <Workers*>(<Broker*>broker).workers
+    if w == NULL or not 0 <= place < <int>w.n:
+        raise ValueError(f"a passage to place {place}")
+    os.dup2(fd, w.passages[place].fd, inheritable=False)
+
+
 def logins_note(size_t broker, uint64_t failed, uint64_t refused):
     """See Engine.note_logins."""
     cdef Workers* w = <Workers*>(<Broker*>broker).workers

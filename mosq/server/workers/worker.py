@@ -119,7 +119,7 @@ class Worker:
                 self.whole.elsewhere.peer(message["peer"], bool(fds))
             return
         if what == "passage" and len(fds) == 1:
-            os.dup2(fds[0], self._given.passages[message["peer"]], inheritable=False)
+            control.engine.replace_passage(message["peer"], fds[0])
             os.close(fds[0])
             return
         if what in ("adopt", "call") and len(fds) == 1:
