@@ -13,7 +13,7 @@ then is imported in the functions that need it, and log lines are held (tests/cl
 import os
 import time
 
-from mosq.config.errors import ConfigError
+from mosq.config.errors import ConfigError, text_of
 from mosq.config.model import Config
 from mosq.config.plugin import has_store
 from mosq.engine import new_engine
@@ -193,7 +193,7 @@ class Control:
         except LookupError as error:
             raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
         except (OSError, ValueError) as error:
-            raise CannotStartError(f"Error: {process.reason_of(error)}") from None
+            raise CannotStartError(f"Error: {text_of(error)}") from None
 
     def start(self, make_engine: "Callable[..., Engine]") -> None:
         """Open the engine, listeners, store, pid file and give up rights. Raises CannotStartError."""
@@ -216,11 +216,11 @@ class Control:
             raise CannotStartError(why_not_loaded(error) or f"Error: {error}: the installation of mosq or of Python "
                                    "is incomplete, or the broker's user may not read it") from None
         except OSError as error:
-            raise CannotStartError(f"Error: {process.reason_of(error)}") from None
+            raise CannotStartError(f"Error: {text_of(error)}") from None
         try:
             self._settle()
         except OSError as error:
-            raise CannotStartError(f"Error: {process.reason_of(error)}") from None
+            raise CannotStartError(f"Error: {text_of(error)}") from None
 
     def _open(self, make_engine: "Callable[..., Engine]") -> "Engine":
         has_topics = self.config.enable_control_api or self.access is not None
@@ -642,7 +642,7 @@ class Control:
                         time.sleep(HTTP_AGAIN_S)
                         continue
                     self.log.report(ERROR, "Error: Upgrade: the HTTP listeners cannot be opened, a restart is needed: "
-                                           f"{process.reason_of(error)}.")
+                                           f"{text_of(error)}.")
                     break
         arrival.close()
 
@@ -805,7 +805,7 @@ class Control:
             self.upgrade = Upgrade(self.engine, self.log.report, signals.TAKEN, self._serve_requests, self._beat,
                                    None if self.config.without_store else self.store)
         except OSError as error:
-            failed(self.log.report, process.reason_of(error))
+            failed(self.log.report, text_of(error))
             return
         self.poll.register(self.upgrade.fd, UPGRADE_EVENTS)
 

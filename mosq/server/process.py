@@ -33,13 +33,6 @@ ARENA_MAKING_BYTES = 4096       # Python asks the C library for blocks of this s
 MOST_DESCRIPTORS = 1 << 17      # the kernel's table for this number takes 1 MiB
 
 
-def reason_of(error: Exception) -> str:
-    """Return the text of our own errors, or the reason of the system with the path that it is about."""
-    text = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-    path = getattr(error, "filename", None)
-    return text if path is None or str(path) in text else f"{path}: {text}"
-
-
 def open_standard_descriptors() -> None:
     """Open /dev/null on each of the descriptors 0 to 2 that is closed. Without this a socket gets the number, and a
     client gets what is written to standard error."""

@@ -10,10 +10,9 @@ import os
 import threading
 
 from mosq.config.change import changes
-from mosq.config.errors import ConfigError
+from mosq.config.errors import ConfigError, text_of
 from mosq.config.options import RESTART
 from mosq.log_types import ERROR, INFORMATION, WARNING
-from mosq.server import process
 from mosq.server.opening import compact_lines, opening_lines, reachable
 from mosq.server.settings import engine_listeners
 from mosq.server.signals import Stopped, block_all, unblock
@@ -219,7 +218,7 @@ def address_of(listener: "Listener") -> tuple[object, ...]:
 
 def reason_of(error: Exception) -> str:
     """Return why a configuration is not applied, on one line."""
-    text = process.reason_of(error) or type(error).__name__
+    text = text_of(error) or type(error).__name__
     return " ".join(text.removeprefix("Error: ").split("\n"))
 
 
