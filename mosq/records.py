@@ -302,6 +302,7 @@ class PublishCommand(Record):
     expiry_s: int | None = None         # seconds; 0: never; None: 20 below $SYS/broker/log/, never elsewhere
     properties: bytes | None = None     # [v5 2.2.2]
     client_id: str | None = None        # only to the session with this client id, whatever it has subscribed to
+    here: bool = False                  # only to subscribers of this worker
 
 
 class KickCommand(Record):

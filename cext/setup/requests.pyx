@@ -219,8 +219,10 @@ cdef AuthAnswer* publish_of(given) except NULL:
     expiry_s = given.expiry_s
     if expiry_s is None:
         expiry_s = LOG_EXPIRY_S if given.topic.startswith("$SYS/broker/log/") else 0
-    return message_answer(answer_new("publish", 0, expiry_s, topic_of(given), bytes(given.payload), given.properties,
-                                     None if given.client_id is None else given.client_id.encode()), given)
+    cdef AuthAnswer* a = answer_new("publish", 0, expiry_s, topic_of(given), bytes(given.payload), given.properties,
+                                    None if given.client_id is None else given.client_id.encode())
+    a.here = bool(given.here)
+    return message_answer(a, given)
 
 
 cdef int answers_append(list given, AuthAnswer** first) except -1:

@@ -132,7 +132,7 @@ class Workers(click.ParamType):         # type: ignore[type-arg]  # as Port
     def convert(self, value: "Any", param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number. Raises click.BadParameter."""
         text = str(value)
-        if not _is_decimal(text) or not 0 < int(text) <= WORKERS_MAX:
+        if not _is_decimal(text) or text[0] == "0" or int(text) > WORKERS_MAX:
             self.fail(f"{text[:SHOWN_MAX]!r} is no number from 1 to {WORKERS_MAX}, in decimal digits.", param, ctx)
         return int(text)
 

@@ -127,4 +127,11 @@ def _text(option: Option | None, value: "OptionValue") -> str:
         return f"{value}s" if option is not None and option.kind == "duration" else str(value)
     if isinstance(value, list | tuple):
         return " ".join(str(word) for word in value)
-    return os.fspath(value) if value is not None else ""
+    if isinstance(value, float):
+        return str(value)               # no option takes it; the reader names what it expects
+    try:
+        return os.fspath(value) if value is not None else ""
+    except TypeError:
+        name = "of an option" if option is None else f"of '{option.name}'"
+        raise ValueError(f"A value {name} is {type(value).__name__}. Expected a number, a text, a path, True or False, "
+                         "or a list of these.") from None

@@ -1,4 +1,4 @@
-"""Errors in configuration files, with their place."""
+"""Errors in configuration files, with their place, and the texts of other errors."""
 
 
 class Origin:
@@ -29,3 +29,10 @@ class ConfigError(Exception):
             lines += f"\nError found at {origin}."
             origin = origin.within
         return lines
+
+
+def text_of(error: Exception) -> str:
+    """Return the text of our own errors, or the reason of the system with the path that it is about."""
+    text = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+    path = getattr(error, "filename", None)
+    return text if path is None or str(path) in text else f"{path}: {text}"

@@ -152,6 +152,9 @@ def _lines(answer: "dict[str, Any]") -> "Iterable[str]":
     yield (f"{count(totals['filters'], 'filter')}: {entries} in {count(totals['lists'], 'list')}, "
            f"{count(totals['groups'], 'shared group')}")
     yield f"Cost (index {shown(answer['index'])}): {cost(answer['cost'])}"
+    if "worker" in answer:
+        yield (f"Worker {int(answer['worker'])} has answered: subscribers and members are its own, routes lead to the "
+               "other workers.")
 
 
 def path(found: "dict[str, Any]") -> str:

@@ -44,6 +44,7 @@ class Stream:
         self._busy = False
         self._closed = False
         self._failing = False                       # whether the last write failed
+        self._why = ""                              # the system's reason for the last write that failed
         self._torn = False                          # whether the last write ended within a line
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -112,7 +113,7 @@ class Stream:
             self._failing = not self._write(fd, block)
             if self._failing:
                 self._account(lost + lines)
-            elif lost and not self._write(fd, lost_line(lost)):
+            elif lost and not self._write(fd, self._lost_line(lost)):
                 self._failing = True
                 self._account(lost)
         self._close_fds()
@@ -134,10 +135,16 @@ class Stream:
     def _write(self, fd: int, block: bytes) -> bool:
         if self._torn:
             block = b"\n" + block
-        written = _write_all(fd, block)
+        written, why = _write_all(fd, block)
+        self._why = why or self._why
         if written:
             self._torn = block[written - 1] != 10
         return written == len(block)
+
+    def _lost_line(self, lines: int) -> bytes:
+        """Return a log line with the number of lost lines, and why they were lost."""
+        why, self._why = self._why or "could not be written fast enough", ""
+        return f"{int(time.time())}: Warning: {lines} log lines were lost: the log {why}.\n".encode()
 
     def _close_old(self) -> None:
         while self._old_fds:
@@ -165,7 +172,7 @@ class Direct(Stream):
                 return
         if self.lost:
             lost, self.lost = self.lost, 0
-            self._write(self.fd, lost_line(lost))
+            self._write(self.fd, self._lost_line(lost))
 
     def reopen(self) -> None:
         """Write to a new file of the same name from now on. Raises OSError, and then the old file stays in use."""
@@ -240,22 +247,18 @@ class Topic:
         self.publish = None
 
 
-def lost_line(lines: int) -> bytes:
-    """Return a log line with the number of lost lines."""
-    return b"%d: Warning: %d log lines were lost, the log could not be written fast enough.\n" % (time.time(), lines)
-
-
-def _write_all(fd: int, block: bytes) -> int:
-    """Return the number of bytes written, which is less than all after an error."""
-    at = 0
+def _write_all(fd: int, block: bytes) -> tuple[int, str]:
+    """Return the number of bytes written, which is less than all after an error, and the system's reason."""
+    at, why = 0, ""
     while at < len(block):
         try:
             at += os.write(fd, memoryview(block)[at:])
         except BlockingIOError:
             time.sleep(0.01)        # another process that shares the descriptor made it non-blocking
-        except OSError:
+        except OSError as error:
+            why = f"could not be written ({error.strerror})"
             break
-    return at
+    return at, why
 
 
 def _close(fd: int) -> None:

@@ -13,7 +13,7 @@ then is imported in the functions that need it, and log lines are held (tests/cl
 import os
 import time
 
-from mosq.config.errors import ConfigError
+from mosq.config.errors import ConfigError, text_of
 from mosq.config.model import Config
 from mosq.config.plugin import has_store
 from mosq.engine import new_engine
@@ -163,10 +163,12 @@ class Control:
         self.alive = False              # whether the loop has answered the watchdog
         self.pid_file: str | None = None
         self.status = EXIT_OK
+        self.stopping = False           # whether the last line of the log is due
         self.arrival: Arrival | None = None     # the clients of another process come to this one
         self.upgrade: Upgrade | None = None     # another process is about to take over
         self.left = 0                   # id of the process that has taken over; 0: none
         self.for_successor: list[int] = []      # signals that the process that takes over must get, too
+        self.began_s = time.monotonic()
         self.starting = True            # until the bridges have started
         self._tick_s = 0.0              # time of the next tick
 
@@ -191,7 +193,7 @@ class Control:
         except LookupError as error:
             raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
         except (OSError, ValueError) as error:
-            raise CannotStartError(f"Error: {_reason_of(error)}") from None
+            raise CannotStartError(f"Error: {text_of(error)}") from None
 
     def start(self, make_engine: "Callable[..., Engine]") -> None:
         """Open the engine, listeners, store, pid file and give up rights. Raises CannotStartError."""
@@ -214,11 +216,11 @@ class Control:
             raise CannotStartError(why_not_loaded(error) or f"Error: {error}: the installation of mosq or of Python "
                                    "is incomplete, or the broker's user may not read it") from None
         except OSError as error:
-            raise CannotStartError(f"Error: {error.strerror or error}") from None
+            raise CannotStartError(f"Error: {text_of(error)}") from None
         try:
             self._settle()
         except OSError as error:
-            raise CannotStartError(f"Error: {_reason_of(error)}") from None
+            raise CannotStartError(f"Error: {text_of(error)}") from None
 
     def _open(self, make_engine: "Callable[..., Engine]") -> "Engine":
         has_topics = self.config.enable_control_api or self.access is not None
@@ -407,7 +409,7 @@ class Control:
         gate = Gate(self.config, self.securities, places_of(securities_of(self.config)), self._request_access,
                           self.config.auth_timeout)
         pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {VERSION})", self.whole.stats, self._metrics(),
-                      lambda: self.starting, self._dashboard())
+                      lambda: self.starting, self._dashboard(), self._began())
         self.http.start(pages, gate, self.log.report)
 
     def _metrics(self) -> "Metrics | None":
@@ -423,6 +425,12 @@ class Control:
 
     def _whole_process(self) -> "Callable[[], dict[str, Any]]":
         return self._process if self.worker is None else self.worker.whole.process
+
+    def _began(self) -> float:
+        """Return the start of the broker (monotonic), which may be before that of this worker."""
+        if self.worker is None:
+            return self.began_s
+        return time.monotonic() - self.engine.whole().uptime_ms / 1000
 
     def _logins(self) -> "dict[str, int]":
         return {} if self.access is None else self.access.backoff_counts()
@@ -448,7 +456,8 @@ class Control:
             self.log.recent = Recent()
         return Dashboard(Broker(self.config, self.whole, self.log.recent, self._bridge_states,
                                 signals.ask_reload if self.worker is None else self.worker.ask_reload,
-                                self.log.report), self.hot, None if self.worker is None else self.worker.whole.process)
+                                self.log.report, self._began()), self.hot,
+                         None if self.worker is None else self.worker.whole.process)
 
     @property
     def topics(self) -> "ControlTopics":
@@ -633,7 +642,7 @@ class Control:
                         time.sleep(HTTP_AGAIN_S)
                         continue
                     self.log.report(ERROR, "Error: Upgrade: the HTTP listeners cannot be opened, a restart is needed: "
-                                           f"{_reason_of(error)}.")
+                                           f"{text_of(error)}.")
                     break
         arrival.close()
 
@@ -776,9 +785,8 @@ class Control:
     def _publish(self, topic: str, payload: bytes) -> None:
         from mosq.records import PublishCommand
 
-        self.engine.answer([PublishCommand(topic, payload, qos=2)])
-        if self.worker is not None:
-            self.worker.whole.publish_at_others(topic, payload)
+        # links carry a line to the other workers, but for the last one, which each worker has
+        self.engine.answer([PublishCommand(topic, payload, qos=2, here=self.stopping)])
 
     # ---- upgrade
 
@@ -797,7 +805,7 @@ class Control:
             self.upgrade = Upgrade(self.engine, self.log.report, signals.TAKEN, self._serve_requests, self._beat,
                                    None if self.config.without_store else self.store)
         except OSError as error:
-            failed(self.log.report, _reason_of(error))
+            failed(self.log.report, text_of(error))
             return
         self.poll.register(self.upgrade.fd, UPGRADE_EVENTS)
 
@@ -867,8 +875,9 @@ class Control:
             listing = self.engine.subscriptions()
         except RuntimeError:
             return
+        label = f"Worker {self.config.worker}:\n" if self.worker is not None else ""    # their blocks mix
         for block in tree_lines(listing.rows, listing.left_out):
-            self._print(STDOUT_FD, block.encode("utf-8", "backslashreplace"))
+            self._print(STDOUT_FD, (label + block).encode("utf-8", "backslashreplace"))
 
     # ---- stop
 
@@ -896,6 +905,7 @@ class Control:
     def _stop(self, by_signal: bool) -> int:
         loop, log = self.loop, self.log
         last = f"mosq version {VERSION} terminating"
+        self.stopping = True
         if by_signal:
             log.publish(INFORMATION, last)      # while the data plane can still publish it
             give_up = time.monotonic() + STOP_WITHIN_S
@@ -958,8 +968,3 @@ def report_remarks(log: Log, config: Config) -> None:
         if bridge.bridge_capath and not os.path.isdir(bridge.bridge_capath):
             log.report(WARNING, f"Warning: bridge_capath {bridge.bridge_capath} is no folder: until it is one, the "
                                 f"bridge {bridge.name} trusts none of its authorities.")
-
-
-def _reason_of(error: Exception) -> str:
-    """Return the text of our own errors, or the system's reason for an OSError."""
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

@@ -136,6 +136,8 @@ def read_layout(root: str) -> Layout | None:
             raise ValueError("not a number of workers, or not a key")
     except FileNotFoundError:
         return None
+    except PermissionError:
+        raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OSError(f"{path} cannot be read: {error}. Without the key in it, no session can be found: restore the "
                       "file from a backup.") from None
@@ -286,7 +288,7 @@ def _divide(root: str, sources: list[str], found: Layout | None, layout: Layout 
         raise
     os.rename(stage, os.path.join(root, DIVIDED))
     sync_folder(root)
-    _report(division, time.monotonic() - began_s, report)
+    _report(division, "divided" if new.n > 1 else "joined", time.monotonic() - began_s, report)
 
 
 def _is_full(error: Exception) -> bool:
@@ -300,8 +302,8 @@ def _free(path: str) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def _report(division: "Division", took_s: float, report: "Report") -> None:
-    report(NOTICE, f"The stores are divided: {division.sessions:,} sessions and {division.retained:,} retained "
+def _report(division: "Division", done: str, took_s: float, report: "Report") -> None:
+    report(NOTICE, f"The stores are {done}: {division.sessions:,} sessions and {division.retained:,} retained "
                    f"messages in {took_s:.1f} s.")
     for line in division.warnings:
         report(WARNING, f"Warning: {line}")

@@ -10,7 +10,7 @@ import os
 import threading
 
 from mosq.config.change import changes
-from mosq.config.errors import ConfigError
+from mosq.config.errors import ConfigError, text_of
 from mosq.config.options import RESTART
 from mosq.log_types import ERROR, INFORMATION, WARNING
 from mosq.server.opening import compact_lines, opening_lines, reachable
@@ -218,7 +218,7 @@ def address_of(listener: "Listener") -> tuple[object, ...]:
 
 def reason_of(error: Exception) -> str:
     """Return why a configuration is not applied, on one line."""
-    text = (error.strerror or str(error)) if isinstance(error, OSError) else str(error) or type(error).__name__
+    text = text_of(error) or type(error).__name__
     return " ".join(text.removeprefix("Error: ").split("\n"))
 
 

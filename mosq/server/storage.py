@@ -55,7 +55,12 @@ def key_of(config: "Config", report: "Callable[[int, str], None]") -> bytes:
     workers. Without a store it is a new one. Raises OSError and ValueError like `open_store`."""
     if not has_store(config):
         return os.urandom(layout.KEY_BYTES)
-    return layout.arrange(config, store_root(config), report)
+    try:
+        return layout.arrange(config, store_root(config), report)
+    except PermissionError as error:
+        root = store_root(config)
+        raise OSError(f"{error.filename or root}: {error.strerror}. The folder of the store, and all that is in it, "
+                      f"must belong to the user that the broker runs as: chown -R USER {root}") from None
 
 
 def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str], None]",

@@ -195,7 +195,7 @@ def test_payload_size(opened: Opener) -> None:
         assert broker.stats()["drops_payload_size"] == 1
 
 
-def test_memory_limit_and_recovery(opened: Opener) -> None:
+def test_memory_limit_and_recovery(opened: Opener, caplog: pytest.LogCaptureFixture) -> None:
     with mosq.Broker(memory_limit=3_000_000, max_queued_messages=0) as broker:
         keeper = opened(broker, "keeper", clean=False).up()
         subscribe(keeper, "t", 1)
@@ -210,6 +210,7 @@ def test_memory_limit_and_recovery(opened: Opener) -> None:
         assert codes[0] == 0
         assert codes[-1] == 0x97
         assert broker.stats()["drops_memory"] > 10
+        until(lambda: "memory_limit is reached: messages, connections and subscriptions hold" in caplog.text)
         refused = Client(broker.port, "new")
         got_new = refused.read()
         assert got_new is None or (isinstance(got_new, Connack) and got_new.rc == 3)

@@ -125,6 +125,13 @@ def test_a_healthy_file(run, write):
     assert "Needs attention" not in out
 
 
+def test_a_file_with_workers_that_fits_the_machine_needs_no_attention(run, write, monkeypatch):
+    monkeypatch.setattr("mosq.tools.doctor.findings.os.sched_getaffinity", lambda _: {0, 1})
+    path = write("m.conf", "listener 1883 127.0.0.1", "allow_anonymous true", "cluster_local 2", "memory_limit 100000000")
+    assert findings(run, path) == []
+    assert any("`mosq upgrade` does not know workers" in text for text in findings(run, path, "same"))
+
+
 @pytest.mark.parametrize(("lines", "said"), [
     (("port 1884",), "'port' works and is deprecated by Mosquitto"),
     (("retry_interval 20",), "no longer available"),
@@ -144,6 +151,9 @@ def test_a_healthy_file(run, write):
     (("connection b", "address h", "topic #", "remote_password x"), "sends its password without TLS"),
     (("log_dest dlt",), "does not log to dlt"),
     (("max_qos 1 2",), "has no meaning and is ignored"),
+    (("cluster_local 64",), "there are more workers than processor cores"),
+    (("cluster_local 2", "memory_limit 40000000"), "memory_limit 40000000 is divided: each of 2 workers gets 20 MB"),
+    (("cluster_local 2", "persistence true", "persistence_location /no/such/folder/"), "and workers need one"),
 ])
 def test_findings_of_doctor(lines, said, run, write):
     assert [text for text in findings(run, write("m.conf", *lines)) if said in text]

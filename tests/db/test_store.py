@@ -61,6 +61,15 @@ def test_import_replaces_nothing_unasked(tmp_path: Path, saved: Path) -> None:
     assert '"c"' in run("dump", "--kind", "session", kept).stdout
 
 
+def test_a_refused_import_by_root_leaves_a_lock_that_the_owner_can_open(tmp_path: Path, saved: Path) -> None:
+    store, owner = tmp_path / "store", 65534 if os.geteuid() == 0 else os.geteuid()
+    assert run("import", saved, store).return_value == 0
+    (store / "lock").unlink()           # as in the folder with the stores of workers
+    os.chown(store, owner, -1)
+    assert run("import", saved, store).return_value == 1
+    assert (store / "lock").stat().st_uid == owner
+
+
 def test_a_bad_file_leaves_no_store(tmp_path: Path, saved: Path) -> None:
     store = tmp_path / "store"
     saved.write_bytes(saved.read_bytes()[:-3])

@@ -85,6 +85,9 @@ def test_a_stop_leaves_no_process_and_no_descriptor():
 def test_errors_of_the_start(tmp_path: Path):
     with pytest.raises(mosq.ConfigError, match=r"workers|cluster_local"):
         mosq.Broker(workers=0)
+    for number, what in ((1.5, "from 1 to 64.* not '1.5'"), ({2}, "'cluster_local' is set. Expected a number"), ("+2", "decimal digits")):
+        with pytest.raises(mosq.ConfigError, match=what):
+            mosq.Broker(workers=number)     # type: ignore[arg-type]
     with pytest.raises(mosq.ConfigError, match="persist-sqlite"):
         mosq.Broker(workers=2, plugin="persist-sqlite", plugin_opt_db_file=f"{tmp_path}/state.db")
     with mosq.Broker(workers=2) as broker, pytest.raises(OSError, match="in use"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections import defaultdict
 
 from mosq.config.model import Config, Listener
@@ -52,7 +53,7 @@ class Server:
         self.api.start(pages, gate or OpenGate(), lambda kind, line: self.lines.append(line))
 
     def dashboard(self, config, engine):
-        return Dashboard(Broker(config, engine, Recent(), list, lambda: None, lambda kind, line: None), Hot(lambda: engine))
+        return Dashboard(Broker(config, engine, Recent(), list, lambda: None, lambda kind, line: None, time.monotonic()), Hot(lambda: engine))
 
     def stats(self):
         self.asked.set()

@@ -52,7 +52,7 @@ def test_a_pipe_without_reader_delays_no_caller_and_logs_losses(pipe):
     reader.join(5)
     told = [line for line in out if line != LINE]
     assert [line.split(b": ", 1)[1] for line in told] == [
-        b"Warning: 4 log lines were lost, the log could not be written fast enough.\n"]
+        b"Warning: 4 log lines were lost: the log could not be written fast enough.\n"]
     assert len(out) - 1 == put + 3 - lost
 
 
@@ -78,7 +78,7 @@ def test_a_full_disk(tmp_path):
     closed(stream)
     first, told = (tmp_path / "log").read_text().splitlines()
     assert first == "c"
-    assert told.endswith("Warning: 2 log lines were lost, the log could not be written fast enough.")
+    assert told.endswith("Warning: 2 log lines were lost: the log could not be written (No space left on device).")
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(full)                               # the old one was closed
 

@@ -100,7 +100,7 @@ class Sleeper:
 
 # ---------------------------------------------------------------- a number of workers that makes no sense
 
-@pytest.mark.parametrize("number", ["0", "-1", "65", "1000000", "99999999999999999999", "two", "2.5", "", "\uff12", "2 3", "0x2"])
+@pytest.mark.parametrize("number", ["0", "-1", "65", "1000000", "99999999999999999999", "two", "2.5", "", "\uff12", "2 3", "0x2", "+2", "02"])
 @pytest.mark.parametrize("where", ["file", "command line"])
 def test_a_number_of_workers_that_makes_no_sense_is_refused(number: str, where: str, tmp_path: Path) -> None:
     path = tmp_path / "mosq.conf"

@@ -172,6 +172,7 @@ def test_explain_shows_the_workers_with_subscribers(broker: Workers) -> None:
     got = sender.read_packet()
     assert isinstance(got, Publish)
     answer = json.loads(got.payload)
+    assert answer["worker"] == 1 and report(answer).splitlines()[-1].startswith("Worker 1 has answered: ")
     found = {one["filter"]: one for one in answer["filters"]}
     assert found["shown/x"]["subscribers"] == 1 and "routes" not in found["shown/x"]
     assert found["shown/+"]["subscribers"] == 0

@@ -127,12 +127,21 @@ def test_a_stopped_worker_is_killed_and_started_again() -> None:
         witness = broker.connect(other)
         before = broker.kill(2, signal.SIGSTOP)
         pinged(witness)
-        broker.wait_log(f"Error: Worker 2 (process {before}) has given no sign of life for 1 seconds, and is killed.")
+        broker.wait_log(f"Error: Worker 2 (process {before}) has given no sign of life for 1 seconds, and was killed. It is started again in 0.1 seconds.")
         back = broker.connect(name)
         assert broker.holder(back) == 2 and broker.pids()[2] != before
+        assert broker.log().count(f"Error: Worker 2 (process {before})") == 1
         pinged(witness)
         for client in (back, witness):
             client.close()
+
+
+def test_a_stopped_worker_that_the_stop_kills_has_one_line() -> None:
+    with Workers(2) as broker:
+        broker.kill(2, signal.SIGSTOP)
+        assert broker.stop() == 0
+        assert broker.log().count("Worker 2 did not stop in time, and is killed.") == 1
+        assert "Worker 1 did not stop" not in broker.log()
 
 
 def test_workers_end_when_their_parent_is_killed() -> None:
@@ -281,12 +290,13 @@ def test_the_log_file_is_opened_again_by_all() -> None:
 
 def test_subscriptions_of_all_workers_are_printed() -> None:
     with Workers(2) as broker:
-        clients = [broker.connect(broker.id_on(number)) for number in (1, 2)]
+        names = [broker.id_on(number) for number in (1, 2)]
+        clients = [broker.connect(name) for name in names]
         for i, client in enumerate(clients):
             subscribed(client, f"tree{i}/x")
         broker.send_signal(signal.SIGUSR2)
-        broker.wait_log("tree0")
-        broker.wait_log("tree1")
+        for number in (1, 2):           # the name of the worker is in front of its trees
+            broker.wait_log(f"Worker {number}:\n    \n      \n        tree{number - 1}\n          x ({names[number - 1]}, 1)\n")
         for client in clients:
             client.close()
 
@@ -333,6 +343,22 @@ def test_the_log_has_the_error_of_a_start(workers: int, tmp_path: Path) -> None:
     logged = [line.partition(": ")[2] for line in log.read_text().splitlines()]
     for line in done.stderr.splitlines():
         assert f"{prefix}{line}" in logged
+
+
+@pytest.mark.parametrize("folder", ["", "worker.2", "streams/s"])
+def test_a_folder_that_the_user_may_not_read_is_named(folder: str) -> None:
+    broker = Workers(2, STORE + "stream s a/#\nlistener {port}\nallow_anonymous true\n", user="nobody")
+    try:
+        broker.start()
+        assert broker.stop() == 0
+        path = broker.dir / "mosquitto.db.store" / folder
+        path.chmod(0)
+        done = subprocess.run([*command(), "-c", str(broker.config)], capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode == 1, done
+        assert str(path) in done.stderr and "Permission denied" in done.stderr and "Traceback" not in done.stderr, done
+        assert folder == "streams/s" or f"chown -R USER {broker.dir / 'mosquitto.db.store'}" in done.stderr, done
+    finally:
+        broker.close()
 
 
 def test_a_port_in_use_ends_the_start_with_status_1() -> None:

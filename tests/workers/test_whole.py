@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,9 @@ def test_each_worker_lists_the_clients_of_all(scene: Scene) -> None:
         assert sorted(one for one in scene.listed(number, state="connected", count=3) if one in expected) == expected
         for name in scene.ids.values():
             assert scene.data(number, "getClient", clientid=name)["client"]["connected"]
+        workers = {one["clientid"]: one["worker"] for one in scene.data(number, "listClients")["clients"]}
+        for holder, name in scene.ids.items():
+            assert workers[name] == holder == scene.data(number, "getClient", clientid=name)["client"]["worker"]
     assert scene.ask(1, "getClient", clientid="nobody")["error"] == "Client not found"
 
 
@@ -275,20 +279,38 @@ def test_a_message_for_a_stopped_worker_is_counted_at_its_link(scene: Scene) -> 
         scene.clients[1].expect_packet(Puback(i + 1))
 
 
-def test_log_lines_on_topics_come_from_all_workers() -> None:
-    scene = Scene("log_dest topic\nlog_dest stderr\n")
+def test_each_log_line_comes_once_on_its_topic_from_all_workers() -> None:
+    scene = Scene("log_dest topic\nlog_dest stderr\n", n=3)
     try:
-        subscribed(scene.clients[1], "$SYS/broker/log/#")
-        seen = []
+        for client in scene.clients.values():
+            subscribed(client, "$SYS/broker/log/#")
         name = scene.broker.id_on(2, "late")
-        until_s = time.monotonic() + 10
-        while not any(f" as {name} " in line for line in seen):
-            assert time.monotonic() < until_s, seen
-            message = scene.clients[1].read_packet()
-            assert isinstance(message, Publish)
-            seen.append(message.payload.decode())
+        scene.broker.wait_log(f"Client {name} [")       # its end
+        assert scene.broker.stop() == 0
+        for client in scene.clients.values():
+            lines = Counter(lines_until_the_end(client))
+            assert set(lines.values()) == {1}, lines
+            assert any(f" as {name} " in line for line in lines), lines
+            assert any(line.endswith(" terminating") for line in lines), lines
     finally:
         scene.close()
+
+
+def lines_until_the_end(client: Wire) -> Iterator[str]:
+    """Yield the log lines that a client gets until the broker closes its connection."""
+    while isinstance(got := client.read_packet(), Publish):
+        yield got.payload.decode()
+
+
+def test_the_uptime_is_that_of_the_broker_after_a_restart_of_worker_1(scene: Scene) -> None:
+    def uptimes() -> set[int]:
+        return {json.loads(scene.get("/health"))["uptime"], json.loads(scene.get("/api/v1/health"))["uptime"],
+                json.loads(scene.get("/api/v1/systree"))["$SYS/broker/uptime"], json.loads(scene.get("/dashboard/api/session"))["uptime"]}
+
+    until(lambda: min(uptimes()) >= 3)
+    before = scene.broker.kill(1)
+    until(lambda: scene.broker.pids().get(1, before) != before)
+    assert min(uptimes()) >= 3
 
 
 def test_mosq_top_shows_all_workers(scene: Scene) -> None:

@@ -91,6 +91,7 @@ ctypedef struct AuthAnswer:         # one block of malloc, with its bytes behind
     uint8_t kind                # ASK_CONNECT, ASK_ACL, ASK_MESSAGE_IN, ASK_MESSAGE_OUT, ASK_PUBLISH, ASK_WAIT, ASK_AGAIN, ASK_CONTROL, ASK_KICK_USERS
     uint8_t qos
     uint8_t retain
+    uint8_t here                # publish: only to subscribers of this worker
     # connect: reason code, or -1: allow_anonymous decides, or ASK_NATIVES; publish: seconds until expiry, 0: never; wait: seconds;
     # acl: 1 allow, 0 deny, -1 no opinion; message: 1 take, 0 drop, -1 could not be asked about
     int32_t verdict

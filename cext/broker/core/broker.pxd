@@ -102,6 +102,7 @@ ctypedef struct Broker:
     uint64_t heap_peak                  # most counted bytes since free pages were last returned to the system
     uint64_t trim_next_ms
     int64_t memory_warned_s
+    bint memory_refused                 # 1: something was refused for memory_limit since the last look
     int64_t newcomers_warned_s
     uint32_t stopping                   # 0: the loop runs; otherwise STOP_... of handover_state.pxd
     uint64_t started_ms

@@ -92,8 +92,10 @@ cdef bint memory_over(Broker* b, uint64_t reserve) noexcept nogil:
 cdef void resident_check(Broker* b) noexcept nogil:
     cdef uint64_t now_ms = b.reactor.now_ms
     cdef uint64_t bytes_in = b.reactor.bytes_in + b.reactor.inner_in
-    if b.statm_fd < 0 or (now_ms < b.resident_next_ms and bytes_in < b.resident_next_bytes
-                          and b.reactor.n_accepted < b.resident_next_accepted):
+    if b.statm_fd < 0:
+        memory_warn(b, b.memory_refused)
+        return
+    if now_ms < b.resident_next_ms and bytes_in < b.resident_next_bytes and b.reactor.n_accepted < b.resident_next_accepted:
         return
     b.resident_next_ms = now_ms + READ_EVERY_MS
     b.resident_next_bytes = bytes_in + READ_EVERY_BYTES
@@ -102,19 +104,28 @@ cdef void resident_check(Broker* b) noexcept nogil:
     if b.settings.memory_limit == 0:
         return
     resident_read(b)
-    if not resident_over(b, 0, memory_counted(b)):
-        return
-    if now_ms >= b.trim_next_ms:
+    if resident_over(b, 0, memory_counted(b)) and now_ms >= b.trim_next_ms:
         b.trim_next_ms = now_ms + TRIM_EVERY_MS
         malloc_trim(0)
         resident_read(b)
-    if resident_over(b, 0, memory_counted(b)) and b.reactor.now_s - b.memory_warned_s >= MEMORY_WARN_EVERY_S:
-        b.memory_warned_s = b.reactor.now_s
-        if log_wanted(&b.log, LOG_WARNING):
-            log_line(b, LOG_WARNING, snprintf(
-                b.log.line, LOG_LINE_MAX, "memory_limit is reached: the process holds %llu bytes. New messages and sessions are refused "
-                "until there is room. If this lasts, raise memory_limit, or lower max_queued_messages or max_connections.",
-                <unsigned long long>b.resident))
+    memory_warn(b, b.memory_refused or resident_over(b, 0, memory_counted(b)))
+
+
+cdef void memory_warn(Broker* b, bint reached) noexcept nogil:
+    """Log that the limit is reached, once in MEMORY_WARN_EVERY_S."""
+    cdef char process[64]
+    b.memory_refused = 0
+    if not reached or b.reactor.now_s - b.memory_warned_s < MEMORY_WARN_EVERY_S:
+        return
+    b.memory_warned_s = b.reactor.now_s
+    process[0] = 0
+    if b.resident:
+        snprintf(process, sizeof(process), ", the process %llu", <unsigned long long>b.resident)
+    if log_wanted(&b.log, LOG_WARNING):
+        log_line(b, LOG_WARNING, snprintf(
+            b.log.line, LOG_LINE_MAX, "memory_limit is reached: messages, connections and subscriptions hold %llu bytes%s. New messages and "
+            "sessions are refused until there is room; 3.x publishers of QoS 1 and 2 are disconnected. If this lasts, raise memory_limit, "
+            "or lower max_queued_messages or max_connections.", <unsigned long long>memory_counted(b), process))
 
 
 cdef void heap_watch(Broker* b) noexcept nogil:

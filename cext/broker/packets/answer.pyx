@@ -24,7 +24,7 @@ from cext.broker.core.client_state cimport CF_DOOMED, C_AUTHENTICATING, C_ENDED,
 from cext.broker.core.jobs cimport jobs_unblock
 from cext.broker.core.log cimport LOG_ERROR
 from cext.broker.core.pending_packet cimport pending_packet_free, pending_packet_resume
-from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.publication_state cimport Publication, SCOPE_LOCAL
 from cext.broker.core.session_refs cimport session_security
 from cext.broker.lifecycle.kick cimport kick_users
 from cext.broker.lifecycle.session_lifecycle cimport will_answered
@@ -221,6 +221,7 @@ cdef void publish_for_control_plane(Broker* b, const AuthAnswer* a) noexcept nog
     p.qos = a.qos
     p.retain = a.retain and b.settings.retain_available
     p.shaped = p.payload.n < LEND_MIN_BYTES
+    p.scope = SCOPE_LOCAL if a.here and b.links != NULL else 0
     if a.verdict:
         p.expires_ms = b.reactor.now_ms + <uint64_t>a.verdict * 1000
     if a.target.p != NULL:

@@ -14,6 +14,7 @@ and no other client.
 """
 
 from libc.stdint cimport int8_t, uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
@@ -34,6 +35,7 @@ from cext.broker.core.settings cimport (
     SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_STICKY, SHARE_STREAM,
 )
 from cext.broker.core.stats cimport DROP_ACL_WRITE, DROP_MEMORY, DROP_PACKET_SIZE, DROP_PAYLOAD_SIZE, DROP_QOS0_BLOCKED
+from cext.broker.core.workers cimport workers_of
 from cext.broker.links.foreign cimport peer_route
 from cext.broker.persist.publication cimport dropped, memory_short
 from cext.broker.routing.share cimport share_strategy
@@ -53,6 +55,7 @@ from cext.topic.name cimport name_check
 
 cdef enum:
     ENVELOPE_BYTES = 3 * 65536   # bytes of a request beside topic and payload, at most: names, correlation data
+    WORKER_BYTES_MAX = 24        # of the number of the worker in an answer about the index
 
 
 cdef inline bint text_is(View a, const char* text, uint32_t n) noexcept nogil:
@@ -225,6 +228,7 @@ cdef uint8_t index_answer(Broker* b, Client* c, const Publish* p) noexcept nogil
     cdef uint64_t work
     cdef uint32_t remaining, size, n
     cdef uint32_t room = EXPLAIN_BYTES_MAX
+    cdef uint32_t named = 0             # bytes of the number of the worker that answers
     cdef uint8_t* text
     cdef uint8_t rc
     if name_check(p.payload.p, p.payload.n) != 0 or utf8_check(p.payload.p, p.payload.n) != 0:
@@ -237,13 +241,17 @@ cdef uint8_t index_answer(Broker* b, Client* c, const Publish* p) noexcept nogil
     h.payload_len = room
     size = publish_head_size(&h, &remaining)
     if c.packet_max and c.packet_max < <uint64_t>size + room:
-        if c.packet_max < <uint64_t>size + EXPLAIN_BYTES_MIN:
+        if c.packet_max < <uint64_t>size + EXPLAIN_BYTES_MIN + WORKER_BYTES_MAX:
             return control_refuse(b, c, DROP_PACKET_SIZE, p.topic, RC_PACKET_TOO_LARGE)
         room = c.packet_max - size
     text = <uint8_t*>malloc(room) if not memory_short(b, 0) else NULL
     if text == NULL:
         return control_refuse(b, c, DROP_MEMORY, p.topic, RC_QUOTA_EXCEEDED)
-    n = index_explain(b.index, p.payload.p, p.payload.n, text, room, strategy_name, peer_route, b, &work)
+    if b.workers != NULL:
+        named = snprintf(<char*>text, WORKER_BYTES_MAX, "{\"worker\":%u", <unsigned int>workers_of(b).place + 1)
+    n = named + index_explain(b.index, p.payload.p, p.payload.n, text + named, room - named, strategy_name, peer_route, b, &work)
+    if named:
+        text[named] = c','           # instead of the brace with which the explanation begins
     b.work += work
     rc = answer_send(b, c, &h, text, n)
     free(text)

@@ -100,7 +100,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
         added = index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
     if added < 0:
         free(owned)
-        code[0] = RC_QUOTA_EXCEEDED if c.version == V5 else RC_UNSPECIFIED
+        refuse_for_room(b, c, item, options, code)
         return 0
     code[0] = options & QOS
     handling = (options >> 4) & 3        # [v5 3.3.1-9..11]
@@ -110,6 +110,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     persist_subscription(b, c.session, mounted_filter(item.filter, owned, c), options, sub_id)
     if b.links != NULL and not subscription_announce(b, c, &f, mounted_filter(item.filter, owned, c), old, code, routes):
         free(owned)
+        refuse_for_room(b, c, item, options, code)
         return 0
     event_subscribed(b, c.session, mounted_filter(item.filter, owned, c), options, sub_id)
     free(owned)
@@ -124,7 +125,6 @@ cdef bint subscription_announce(Broker* b, Client* c, const Filter* f, View whol
     cdef int wider = own_route(b, c.session, whole, code[0] & QOS, old)
     if wider < 0:
         subscription_end(b, c, f, whole, ROUTE_NONE)
-        code[0] = RC_QUOTA_EXCEEDED if c.version == V5 else RC_UNSPECIFIED
         return 0
     if wider:
         code[0] |= AWAITED
@@ -158,9 +158,15 @@ cdef void withdraw_one(Broker* b, Client* c, SubscribeItem* item, uint8_t* code)
     log_denial(b, c, item.filter, item.options, ": not all workers have confirmed it within route_timeout")
 
 
+cdef void refuse_for_room(Broker* b, Client* c, SubscribeItem* item, uint8_t options, uint8_t* code) noexcept nogil:
+    """Refuse a filter for which there is no memory, or no room in the store."""
+    code[0] = RC_QUOTA_EXCEEDED if c.version == V5 else RC_UNSPECIFIED
+    log_denial(b, c, item.filter, options, ": no memory, or no room in the store")
+
+
 cdef void log_denial(Broker* b, Client* c, View filter, uint8_t options, const char* why) noexcept nogil:
-    """Log a refused filter, up to a number per second. The debug log has the SUBSCRIBE anyway."""
-    if log_wanted(&b.log, LOG_DEBUG) or not log_wanted(&b.log, LOG_NOTICE) or not denial_logged(b):
+    """Log a refused filter, up to a number per second. The debug log has the SUBSCRIBE, but no reason."""
+    if (log_wanted(&b.log, LOG_DEBUG) and why[0] == 0) or not log_wanted(&b.log, LOG_NOTICE) or not denial_logged(b):
         return
     log_line(b, LOG_NOTICE, snprintf(
         b.log.line, LOG_LINE_MAX, "Denied SUBSCRIBE from %.*s (q%d, '%.*s')%s", <int>c.session.id_len,

@@ -53,7 +53,10 @@ cdef void publication_fini(Broker* b, Publication* p) noexcept nogil:
 cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil:
     if not b.settings.memory_limit:
         return 0
-    return memory_over(b, reserve) and not (b.replay.discard(b) and not memory_over(b, reserve))
+    if not memory_over(b, reserve) or (b.replay.discard(b) and not memory_over(b, reserve)):
+        return 0
+    b.memory_refused = 1
+    return 1
 
 
 cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil:

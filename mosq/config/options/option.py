@@ -68,7 +68,7 @@ class Option:
         self.error_text = error_text    # Mosquitto's error for a bad value, with {keyword} and {value}
         self.once = once                # string: Mosquitto refuses a second line
         self.label = label              # Mosquitto's name in errors if it is not the keyword
-        self.exact = exact              # int: decimal, and nothing behind it. Others are as in Mosquitto
+        self.exact = exact              # int: decimal digits only, also no sign. Others are as in Mosquitto
 
     def expected(self) -> str:
         """Return the expected form of a value, for error messages and documentation."""

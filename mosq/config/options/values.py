@@ -33,7 +33,7 @@ def parse_value(option: Option, keyword: str, raw: bytes) -> Value:
     if words[0] == "=":
         proper = f"{keyword} {' '.join(words[1:])}".rstrip()[:SHOWN_MAX]
         raise ValueError(f"{invalid(option, keyword, '=')} There is no '=' in this file; write `{proper}`.")
-    if option.exact and (len(words) > 1 or (len(words[0]) > 1 and words[0][0] == "0")):      # no octal, no hexadecimal
+    if option.exact and (len(words) > 1 or words[0][0] == "+" or (len(words[0]) > 1 and words[0][0] == "0")):
         raise ValueError(f"'{keyword}' value not a number. Expected {option.expected()}, in decimal digits, and not "
                          f"'{' '.join(words)[:SHOWN_MAX]}'.")
     return _PARSERS[option.kind](option, keyword, words[0])

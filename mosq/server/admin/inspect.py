@@ -160,6 +160,8 @@ def _filter(fields: "Fields") -> "Callable[[dict[str, Any]], bool]":
 def shown(row: "dict[str, Any]") -> "dict[str, Any]":
     """Return a session of the engine in the words of the API."""
     data: dict[str, Any] = {"clientid": row["id"], "username": row["username"], "connected": row["connected"]}
+    if "worker" in row:
+        data["worker"] = row["worker"]
     if row["connected"]:
         data |= {"address": row["address"], "port": row["port"], "listener": row["listener"],
                  "protocol": "websockets" if row["websockets"] else "mqtt", "tls": row["tls"],

@@ -118,14 +118,14 @@ class Pages:
 
     def __init__(self, config: "Config", version: str, stats: "Callable[[], dict[str, int]]",
                  metrics: "Metrics | None" = None, is_starting: "Callable[[], bool]" = lambda: False,
-                 dashboard: "Dashboard | None" = None) -> None:
+                 dashboard: "Dashboard | None" = None, began_s: float | None = None) -> None:
         """`metrics`: None if no listener has http_metrics. `is_starting`: whether the broker is not complete yet.
-        `dashboard`: None if no listener has http_dashboard."""
+        `dashboard`: None if no listener has http_dashboard. `began_s`: start of the broker (monotonic); None: now."""
         self.config, self.version_text, self.stats = config, version, Statistics(stats)
         self.scrapes: Statistics[Reading] | None = None if metrics is None else Statistics(metrics.read)
         self.is_starting, self.is_stopping = is_starting, False
         self.dashboard = dashboard
-        self.started_s = time.monotonic()
+        self.began_s = time.monotonic() if began_s is None else began_s
         self._progress = Progress()
 
     def routes(self) -> list[Route]:
@@ -225,7 +225,7 @@ class Pages:
             self.dashboard.close()
 
     def _uptime_s(self) -> int:
-        return int(time.monotonic() - self.started_s)
+        return int(time.monotonic() - self.began_s)
 
     def _listener(self, listener: "Listener") -> dict[str, object]:
         where: dict[str, object] = {"port": listener.port} if listener.path is None else {"path": listener.path}

@@ -13,11 +13,9 @@ first link, and it serves no client without links (docs/adr/0034-dynamic-securit
 import os
 from collections import deque
 
-from mosq.log_types import ERROR
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from mosq.server.workers.channel import Message
     from mosq.server.workers.slot import Slot
@@ -28,8 +26,8 @@ LIMIT_S = 30.0                  # of a turn, and of a worker that takes a change
 class Order:
     """The worker that has the turn, those that wait for it, and those that have not taken its change yet."""
 
-    def __init__(self, slots: "list[Slot]", report: "Callable[[int, str], None]") -> None:
-        self._slots, self._report = slots, report
+    def __init__(self, slots: "list[Slot]") -> None:
+        self._slots = slots
         self._waiting: deque[Slot] = deque()
         self._holder: Slot | None = None        # None: no turn, or its worker has ended
         self._open: set[int] = set()            # places of the workers that have not taken the change
@@ -108,8 +106,7 @@ class Order:
 
         self._limit_s = now_s + LIMIT_S
         for slot in late:
-            self._report(ERROR, f"Error: {slot.name} (process {slot.pid}) has not finished a change of dynamic "
-                                f"security within {LIMIT_S:.0f} seconds, and is killed.")
+            slot.killed_for = f"has not finished a change of dynamic security within {LIMIT_S:.0f} seconds"
             slot.kill(SIGKILL)
 
 

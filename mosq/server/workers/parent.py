@@ -127,7 +127,7 @@ class Parent:
         self._quiet, self._verbose = quiet, verbose
         self.log = log_of(config, log_mask(config, quiet, verbose), threads=False)
         self.slots = [Slot(place) for place in range(config.cluster_local)]
-        self._order = Order(self.slots, self.log.report)
+        self._order = Order(self.slots)
         self._round: Round | None = None
         self._rounds = 0                # since the start
         self._reads = 0                 # of the present reload
@@ -453,8 +453,9 @@ class Parent:
         if slot.due_s is not None and now_s >= slot.due_s and self._round is None:
             self._fork(slot)
         elif slot.ready and now_s - slot.seen_s > self.config.cluster_watchdog:
-            self.log.report(ERROR, f"Error: {slot.name} (process {slot.pid}) has given no sign of life for "
-                                   f"{self.config.cluster_watchdog} seconds, and is killed.")
+            if slot.killed_for:         # a device may keep it
+                self.log.report(ERROR, f"Error: {slot.name} (process {slot.pid}) was killed, and does not end.")
+            slot.killed_for = f"has given no sign of life for {self.config.cluster_watchdog} seconds"
             slot.kill(signal.SIGKILL)
             slot.seen_s = now_s
         ended = slot.reap()
@@ -592,6 +593,7 @@ class Parent:
     def _stop(self) -> int:
         """End all workers; return the exit status."""
         until_s = time.monotonic() + STOP_S
+        late: list[Slot] = []
         for slot in self.slots:
             slot.due_s = None
             slot.kill(signal.SIGTERM)
@@ -604,7 +606,8 @@ class Parent:
             for slot in self.slots:
                 if slot.channel is not None:
                     slot.channel.receive()
-                if slot.pid and time.monotonic() >= until_s:
+                if slot.pid and time.monotonic() >= until_s and slot not in late:
+                    late.append(slot)
                     self.log.report(ERROR, f"Error: {slot.name} did not stop in time, and is killed.")
                     slot.kill(signal.SIGKILL)
                 slot.reap()

@@ -25,6 +25,7 @@ class Slot:
         self.bridged = False            # whether the first attempts of its bridges have ended
         self.held_s: float | None = None    # until when its clients wait for bridges; None: they do not
         self.seen_s = 0.0               # time of its last sign of life
+        self.killed_for = ""            # why the parent has killed the process
         self.due_s: float | None = None     # when the next process starts; None: there is one, or none shall start
         self._started_s = 0.0
         self._failures = 0              # ends since it was last steady
@@ -37,7 +38,7 @@ class Slot:
     def began(self, pid: int, channel: "Channel", now_s: float) -> None:
         """Note a new process."""
         self.pid, self.channel, self.ready, self.due_s, self.failure = pid, channel, False, None, None
-        self.bridged, self.held_s = False, None
+        self.bridged, self.held_s, self.killed_for = False, None, ""
         self._started_s = self.seen_s = now_s
 
     def reap(self) -> str | None:
@@ -52,6 +53,8 @@ class Slot:
             return None
         self.status = os.waitstatus_to_exitcode(status)
         how = f"was ended by signal {-self.status}" if self.status < 0 else f"ended with status {self.status}"
+        if self.killed_for:
+            how = f"{self.killed_for}, and was killed"
         text = f"{self.name} (process {self.pid}) {how}"
         if self.channel is not None:
             self._read_last(self.channel)

@@ -5,7 +5,7 @@ Statistics are sums in memory that all workers map, so they need no other worker
 worker that is silent for AWAY_MS is not asked: no client waits for one that is stopped.
 """
 
-from mosq.records import HotName, HotNames, PublishCommand, SessionSlice, SlowSlice, SubscriptionListing
+from mosq.records import HotName, HotNames, SessionSlice, SlowSlice, SubscriptionListing
 from mosq.server.workers.memory import Memory
 from mosq.server.workers.traces import TRACES, Elsewhere
 
@@ -47,8 +47,6 @@ class Whole:
         """Answer a question of another worker, from this one alone."""
         if name in self._own:
             return self._own[name]()
-        if name == "publish":
-            return self._engine.answer([PublishCommand(args[0], args[1], qos=2)])
         if name in TRACES:
             return self.elsewhere.arrived(name, args)
         if name == "write":
@@ -91,10 +89,6 @@ class Whole:
         if place == self._asking.place:
             return getattr(self._engine, name)(*args)
         return self._ask([place], name, *args).get(place) if place in self._others() else None
-
-    def publish_at_others(self, topic: str, payload: bytes) -> None:
-        """Publish a message of the broker, such as a log line, for the subscribers of the other workers."""
-        self._asking.tell("publish", topic, payload)
 
     # ---- statistics
 
@@ -158,11 +152,13 @@ class Whole:
         return self._engine.kick(client_id) or any(self._ask_others("kick", client_id).values())
 
     def session(self, client_id: str, skip: int = 0) -> "SessionDetail | None":
-        found = self._engine.session(client_id, skip)
-        if found is None:
-            answers = self._ask_others("session", client_id, skip)
-            found = next((one for one in answers.values() if one), None)
-        return found
+        found = {self._asking.place: self._engine.session(client_id, skip)}
+        if found[self._asking.place] is None:
+            found = self._ask_others("session", client_id, skip)
+        for place, detail in found.items():
+            if detail is not None:
+                return detail._replace(session={**detail.session, "worker": place + 1})
+        return None
 
     def clients(self) -> "list[dict[str, Any]]":
         return [one for clients in self._each("clients") for one in clients]
@@ -170,7 +166,7 @@ class Whole:
     def sessions(self, cursor: int = 0, most: int = 1000) -> SessionSlice:
         place, cursor = divmod(cursor, 1 << CURSOR_BITS)
         part = self._one(place, "sessions", cursor, most) or SessionSlice([], 0)
-        return SessionSlice(part.sessions, self._next(place, part.cursor))
+        return SessionSlice([{**row, "worker": place + 1} for row in part.sessions], self._next(place, part.cursor))
 
     def slow(self, position: int = 0, limits: tuple[int, int, int, int] = (0, 0, 0, 0)) -> SlowSlice:
         place, position = divmod(position, 1 << CURSOR_BITS)

@@ -20,8 +20,9 @@ Examples:
   mosq restore --check /var/backups/mosq-monday.tar.gz       verify the archive
 
 \b
-The broker may run: the copy is the store of one moment. The archive has mode 0600, because it contains password
-hashes and private keys. A name that ends with gz makes it compressed.
+The broker may run: the copy is the store of one moment; with workers (cluster_local), the store of each worker is of a
+moment of its own, and the next start after a restore settles the rest. The archive has mode 0600, because it contains
+password hashes and private keys. A name that ends with gz makes it compressed.
 
 \b
 Exit status:

@@ -132,8 +132,10 @@ CLIENTS = (("CLIENT", "clientid"), ("USER", "username"), ("ADDRESS", "address"),
 
 
 def sessions(data: "Data") -> "Iterable[str]":
-    rows = [tuple(_session(one) if not key else text(one.get(key)) for _, key in CLIENTS) for one in data["clients"]]
-    yield from table([tuple(name for name, _ in CLIENTS), *rows], COLUMN_MAX)
+    has_workers = any("worker" in one for one in data["clients"])
+    columns = (*CLIENTS[:1], ("WORKER", "worker"), *CLIENTS[1:]) if has_workers else CLIENTS
+    rows = [tuple(_session(one) if not key else text(one.get(key)) for _, key in columns) for one in data["clients"]]
+    yield from table([tuple(name for name, _ in columns), *rows], COLUMN_MAX)
     if data["cursor"]:
         yield f"More clients follow: use the cursor {number(data['cursor'])}."
     yield from _away(data, "its clients are missing")

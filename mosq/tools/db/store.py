@@ -123,10 +123,15 @@ def sources_of(path: str) -> dict[int, StoreSource]:
 def open_store(path: str) -> Any:
     from mosq._core import PyStore
 
+    lock = os.path.join(path, LOCK)
+    is_locked_first = os.path.isdir(path) and not os.path.exists(lock)
     try:
-        return PyStore(path, create=True)
+        store = PyStore(path, create=True)
     except OSError as error:
         raise StoreError(str(error)) from None
+    if is_locked_first:
+        give_to_owner(lock, path)       # root may have made it, and the broker must be able to open it
+    return store
 
 
 def write_store(path: str, records: "Iterable[tuple[int, bytes]]", made_by: str, force: bool, like: str) -> str | None:

@@ -25,6 +25,7 @@ from mosq.config.plugin import (
     sqlite_place,
 )
 from mosq.server.process import Acting
+from mosq.server.storage import store_directory
 from mosq.server.unkept import must_stop, unkept_line, unusable
 from mosq.tools.doctor.rights import NO_START, broker_account, closing_advice, store_advice, troubles
 from mosq.tools.doctor.takeover import takeover_findings
@@ -35,6 +36,8 @@ SAME, BETTER, ATTENTION = "same", "better", "attention"
 WILL_NOT_START = "broker will not start"
 LOOPBACK = ("127.", "::1", "localhost")
 PASSWORD_BYTES_MAX = 64 << 20
+WORKER_BYTES = 18_000_000         # of a worker without clients, with a store
+WORKER_BYTES_MIN = WORKER_BYTES + (16 << 20)     # START_ROOM_BYTES of cext/broker/core/resident.pyx
 DIRECTORY = "plugin_opt_config_file"     # the file of dynamic security
 NO_CLIENT = "no client"
 NO_LOGIN = (ACL_FILE, PERSIST_SQLITE, SPARKPLUG_AWARE)   # plugins that check no password
@@ -66,8 +69,8 @@ def examine(path: str) -> tuple[Config, list[Finding]]:
             readable_directory(config)
     except ConfigError as error:
         found.append(Finding(ATTENTION, error.text, error.origin, NO_START))
-    found += [*_store(config), *_same(config), *_better(config), *_ignored(config), *_plugins(config), *_files(config),
-              *_public_listeners(config), *_passwords(config), *_acls(acls)]
+    found += [*_store(config), *_same(config), *_better(config), *_workers(config), *_ignored(config),
+              *_plugins(config), *_files(config), *_public_listeners(config), *_passwords(config), *_acls(acls)]
     found += [Finding(ATTENTION, text.partition(". ")[0], origin, f"{NO_START} {text.partition('. ')[2]}")
               for text, origin in missing_packages(config)]
     found += [Finding(ATTENTION, one.text, one.origin, one.advice) for one in troubles(config)]
@@ -78,6 +81,9 @@ def examine(path: str) -> tuple[Config, list[Finding]]:
 def _store(config: Config) -> list[Finding]:
     with Acting(broker_account(config)):
         wrong, unkept = must_stop(config), unusable(config)
+        if wrong is None and unkept is not None and config.cluster_local > 1 and not os.path.isdir(
+                store_directory(config) or ""):
+            wrong = f"The store cannot be made ({unkept}), and workers need one."
     origin = config.origins.get("persistence_location") or config.origins.get("persistence")
     if wrong is not None:
         return [Finding(ATTENTION, wrong, origin, f"{NO_START} {store_advice(config)}".strip())]
@@ -155,6 +161,28 @@ def _better(config: Config) -> list[Finding]:
     if config.set_tcp_nodelay and "set_tcp_nodelay" not in config.origins:
         found.append("small messages are sent at once (set_tcp_nodelay is on by default)")
     return [Finding(BETTER, text) for text in found]
+
+
+def _workers(config: Config) -> list[Finding]:
+    """Return what is to know about several workers on this machine."""
+    workers, cores = config.cluster_local, len(os.sched_getaffinity(0))
+    if workers == 1:
+        return []
+    origin, memory_origin = config.origins.get("cluster_local"), config.origins.get("memory_limit")
+    found = [Finding(SAME, f"cluster_local {workers}: a new version needs a restart, because `mosq upgrade` does not "
+                           "know workers", origin)]
+    if workers > cores:
+        found.append(Finding(ATTENTION, f"cluster_local {workers}: there are more workers than processor cores "
+                                        f"({cores}). Each one costs memory and links to all others", origin,
+                             f"Write cluster_local {cores} or less."))
+    part = config.memory_limit // workers
+    if 0 < part < WORKER_BYTES_MIN:
+        found.append(Finding(ATTENTION, f"memory_limit {config.memory_limit} is divided: each of {workers} workers "
+                                        f"gets {part / 1e6:.0f} MB, and has about {WORKER_BYTES / 1e6:.0f} MB before "
+                                        "its first client. So only messages, connections and subscriptions count",
+                             memory_origin,
+                             f"To limit the whole process, write at least memory_limit {workers * WORKER_BYTES_MIN}."))
+    return found
 
 
 # ---- what needs attention

@@ -54,6 +54,8 @@ def _of_workers(config: Config, store: str) -> list[tuple[bool, str, str]]:
             return [(True, f"{store} has folders of workers, and the file {layout.FILE} is missing",
                      f"{NO_START} Restore the file from a backup: it names the worker of each client id.")]
         layout.check(store, found)
+    except PermissionError:
+        raise
     except OSError as error:
         text, _, advice = str(error).partition(". ")
         return [(True, text, f"{NO_START} {advice}")]

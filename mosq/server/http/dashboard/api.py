@@ -67,13 +67,13 @@ SEARCH_MAX = 200
 
 class Broker:
     """The broker as the dashboard sees it. `reload` begins a reload; `report` writes a log line; any thread may call
-    these and `bridges`."""
+    these and `bridges`. `began_s`: its start (monotonic)."""
 
     def __init__(self, config: "Config", engine: "Engine", recent: "Recent", bridges: "BridgeStates",
-                 reload: "Callable[[], None]", report: "Callable[[int, str], None]") -> None:
+                 reload: "Callable[[], None]", report: "Callable[[int, str], None]", began_s: float) -> None:
         self.config, self.engine, self.recent, self.bridges = config, engine, recent, bridges
         self.reload, self.report = reload, report
-        self.started_s = time.monotonic()
+        self.began_s = began_s
 
 
 class Dashboard:
@@ -192,7 +192,7 @@ class Dashboard:
     async def session(self, request: "Request", rights: Rights) -> "dict[str, Any]":
         """Return facts about the user and the broker that do not change while the page is open."""
         return {"user": rights.user, "mayChange": await rights.may_change(), "token": self.guard.token(rights.user),
-                "version": VERSION, "uptime": int(time.monotonic() - self.broker.started_s),
+                "version": VERSION, "uptime": int(time.monotonic() - self.broker.began_s),
                 "store": has_store(self.broker.config)}
 
     async def all_statistics(self, request: "Request", rights: Rights) -> "dict[str, int]":
