@@ -17,6 +17,7 @@ cdef class Engine:
     cdef bint made
     cdef list open_ports
     cdef list keep_adopted
+    cdef object files           # file operations of the store that are not the system's (persist); None: the system's
     cdef list keep_before       # the bytes of the configuration before
     cdef list gone              # ListenSockets that are not watched any more: an event of their last turn may have pointed to them
     cdef bint nodelay

@@ -8,6 +8,7 @@ not run.
 import os
 import struct
 
+cimport cython
 from cext.setup.listen import close, set_nodelay, shared_socket, sockets_of
 
 from libc.errno cimport E2BIG, EINVAL, errno
@@ -60,6 +61,7 @@ def specs_of(settings, listeners, securities):
              if securities and spec.get("security", 0) < len(securities) else None} for spec in listeners]
 
 
+@cython.no_gc_clear             # __dealloc__ closes the store, whose files the collector must not clear first
 cdef class Engine:
     """One broker. `settings`: option name to value (see mosq/server/settings.py); `listeners`: dicts, whose `security` is a position in
     `securities`, also dicts (cext/setup/security.pyx); without any, everything is allowed. `bridges`: dicts (cext/setup/bridges.pyx); an empty list: another
@@ -139,9 +141,11 @@ cdef class Engine:
         self.b.adopted.security = self.b.securities[0]
         return 0
 
-    def persist(self, directory, durability="group", interval_ms=2, segment_bytes=0, streams=()):
-        """Open the store in a directory, with its streams, and restore its content; before open(). See cext/setup/persist.pyx, streams.pyx."""
-        return persist(&self.b, directory, durability, interval_ms, segment_bytes, list(streams))
+    def persist(self, directory, durability="group", interval_ms=2, segment_bytes=0, streams=(), files=None):
+        """Open the store in a directory, with its streams, and restore its content; before open(). See cext/setup/persist.pyx, streams.pyx.
+        `files`: file operations for all of it instead of the system's (mosq._redis.LogFiles); the directory is then a part of the files' names."""
+        self.files = files
+        return persist(&self.b, directory, durability, interval_ms, segment_bytes, list(streams), files)
 
     def attach(self, directory, durability="group", interval_ms=2):
         """Take a new store into use while the loop runs, with all that the broker has now. Raise OSError with a text for users; then the broker has

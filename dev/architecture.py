@@ -29,8 +29,9 @@ TEXT = re.compile(r'("""|\'\'\')(?:\\.|.)*?\1|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\
 IMPORT = re.compile(r"(?:^|[;:])[ \t]*(?:from\s+(?P<base>[\w.]+)\s+c?import\s+(?P<names>\([^)]*\)|[^\n;]*)|"
                     r"c?import\s+(?P<whole>[^\n;]*))", re.MULTILINE)
 # compiled units, and a module of each (dev/unit.py has them all)
-UNITS = {"mosq._core": "cext.engine", "mosq._tls": "cext.setup.tls", "mosq._bench": "cext.bench.generator"}
-UNIT = re.compile(r"mosq\._(?:core|tls|bench)\b")
+UNITS = {"mosq._core": "cext.engine", "mosq._tls": "cext.setup.tls", "mosq._bench": "cext.bench.generator",
+         "mosq._redis": "cext.redis.redis_api"}
+UNIT = re.compile(r"mosq\._(?:core|tls|bench|redis)\b")
 NAME = re.compile(r"((?:mosq|cext)(?:\.\w+)+)(?::\w+)?")
 INCLUDE = re.compile(r'^\s*include\s+["\']([^"\']+)', re.MULTILINE)
 FUNCTION = re.compile(r"^(?P<indent>[ \t]*)(?:(?:async\s+)?def|cp?def)\s+(?:[^\n(=:]*[\s*&])?(?P<name>\w+)\s*\(",

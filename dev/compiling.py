@@ -1,6 +1,6 @@
 """Builds the compiled parts of mosq: setup.py's `build_ext`.
 
-    build_ext --inplace                 the units of a wheel: mosq/_core, mosq/_tls, mosq/_bench
+    build_ext --inplace                 the units of a wheel: mosq/_core, mosq/_tls, mosq/_bench, mosq/_redis
     build_ext --inplace --tests         these, and the interfaces for tests: cext/testing/*
     build_ext --inplace --separate      each module by itself, for work on cext/; Python finds their names through mosq/_core.py
 
@@ -16,12 +16,14 @@ versions that it was made of, and its digest. An output is renamed when it is wh
 
 import concurrent.futures
 import contextlib
+import functools
 import gc
 import hashlib
 import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -243,11 +245,30 @@ def shim_parts() -> list[Part]:
     return [ShimPart()] if (ROOT / SHIM).is_dir() else []
 
 
+@functools.cache
+def has_hiredis() -> bool:
+    """Return whether libhiredis is there as an archive, which becomes a part of mosq._redis: versions of the shared library do not
+    fit each other, and Debian releases have different ones."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    try:
+        place = subprocess.run([*compiler, "-print-file-name=libhiredis.a"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return os.path.isabs(place.strip())
+
+
+def is_left_out(libraries: list[str]) -> bool:
+    """Return whether a part is left out, because its library is missing: a broker without a cluster does not need it."""
+    return ":libhiredis.a" in libraries and not has_hiredis()
+
+
 def unit_parts(sources: unit.Sources, build: Path, tests: bool) -> list[Part]:
     """Return the parts of a build with units. Raises unit.UnitError."""
     out = []
     for name, roots in {**unit.UNITS, **(sources.test_units() if tests else {})}.items():
         one = unit.Unit(name, roots, sources)
+        if is_left_out(one.libraries):
+            continue
         texts = one.files()
         main = next(iter(texts))
         out.append(Part(name, build / "units" / name, str(main), texts, one.libraries, name not in unit.UNITS))
@@ -260,8 +281,9 @@ def separate_parts(sources: unit.Sources) -> list[Part]:
     for path in sorted((sources.root / unit.PACKAGE).rglob("*.pyx")):
         name = ".".join(path.relative_to(sources.root).with_suffix("").parts)
         texts = {one.path: one.text for one in sources.declarations_for(name)}
-        out.append(Part(name, sources.root, str(path.relative_to(sources.root)), texts, unit.libraries_of(path.read_text("utf-8")),
-                        f".{unit.TEST_ROOM}." in name))
+        libraries = unit.libraries_of(path.read_text("utf-8"))
+        if not is_left_out(libraries):
+            out.append(Part(name, sources.root, str(path.relative_to(sources.root)), texts, libraries, f".{unit.TEST_ROOM}." in name))
     return [*out, *shim_parts()]
 
 

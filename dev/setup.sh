@@ -39,11 +39,12 @@ find_python() {
     return 1
 }
 
-# need_for_build: a compiler, OpenSSL, Python, its headers and its venv module.
+# need_for_build: a compiler, OpenSSL, hiredis, Python, its headers and its venv module.
 need_for_build() {
     local missing=()
     { command -v gcc && echo '#include <stdio.h>' | gcc -E - ; } >/dev/null 2>&1 || missing+=(gcc libc6-dev)
     echo '#include <openssl/ssl.h>' | gcc -E - >/dev/null 2>&1 || missing+=(libssl-dev)
+    echo '#include <hiredis/hiredis.h>' | gcc -E - >/dev/null 2>&1 || missing+=(libhiredis-dev)
     find_python || missing+=(python3 python3-dev python3-venv)
     need "${missing[@]}"
     find_python || { report "mosq needs Python 3.11 or newer"; exit 1; }
@@ -71,6 +72,8 @@ need_for_tests() {
     command -v promtool >/dev/null || missing+=(prometheus)
     # tests/trace reads the captures of mosq trace
     command -v tshark >/dev/null || missing+=(tshark)
+    # tests/redis runs redis-server, not as a service
+    command -v redis-server >/dev/null || missing+=(redis-server)
     has_java || missing+=(openjdk-17-jre-headless)
     need "${missing[@]}"
 }
@@ -214,7 +217,7 @@ compile() {
 # sizes [--separate]: the compiled files that a broker loads, with their sizes; mosq/built.py compares them too.
 sizes() {
     {
-        find mosq -maxdepth 1 \( -name '_core.*' -o -name '_tls.*' -o -name '_bench.*' \) ! -name '*.pyi' -printf '%s %p\n'
+        find mosq -maxdepth 1 \( -name '_core.*' -o -name '_tls.*' -o -name '_bench.*' -o -name '_redis.*' \) ! -name '*.pyi' -printf '%s %p\n'
         case " $* " in *' --separate '*) find cext -name '*.so' -not -path 'cext/testing/*' -printf '%s %p\n' ;; esac
     } | sort
 }

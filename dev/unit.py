@@ -26,6 +26,8 @@ UNITS = {
     "mosq._tls": ("cext.setup.tls", "cext.setup.tls_outward"),
     # `mosq bench` loads it
     "mosq._bench": ("cext.bench.generator", "cext.bench.certificate", "cext.bench.relay"),
+    # a broker with its store in Redis loads it; it contains libhiredis
+    "mosq._redis": ("cext.redis.redis_api",),
 }
 TEST_ROOM = "testing"                   # each of its modules that no other cimports is a unit of its own, for tests only
 

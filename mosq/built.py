@@ -4,6 +4,7 @@ is not checked. The check takes less than 1 ms: the compiled core looks at each 
 import os
 
 UNITS = ("_core", "_tls", "_bench")
+# not checked: the unit _redis, which a build without libhiredis leaves out
 SHIM = "_shim"                      # of native plugins: no module of Python
 ENDS = (".abi3.so", ".py")          # .py: the names of a build with separate modules
 NOT_SHIPPED = b"testing"

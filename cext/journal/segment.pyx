@@ -19,7 +19,7 @@ from cext.journal.format cimport (
 )
 from cext.journal.journal cimport Blocks, JOURNAL_WRITE_OUT_BYTES, Shard, blocks_join
 from cext.journal.listing cimport journal_segment_path
-from cext.store.file cimport file_write, file_write_out
+from cext.store.file cimport file_error_passes, file_write, file_write_out
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDWR
@@ -170,7 +170,7 @@ cdef int segment_roll(Journal* j, uint32_t shard, const char** action) noexcept 
     got = segment_flush(j, shard)
     if got == 0 and not s.named:
         got = j.files.sync_dir(j.files.ctx, j.dir)
-        if got < 0:
+        if got < 0 and not file_error_passes(&j.files):
             segment_poison(j, shard)
     if got < 0:
         return got
@@ -200,7 +200,7 @@ cdef int block_write(Journal* j, uint32_t shard, Block* b, uint64_t now_us, cons
     action[0] = "write in"
     got = file_write(&j.files, s.fd, b.p, b.n, s.offset)
     if got < 0:
-        if got != -ENOSPC and got != -EDQUOT:       # on a full disk the same place is written again
+        if got != -ENOSPC and got != -EDQUOT and not file_error_passes(&j.files):       # on a full disk the same place is written again
             segment_poison(j, shard)
         return got
     index_entry_add(j, s, b.first_seq)
@@ -219,7 +219,7 @@ cdef int block_write(Journal* j, uint32_t shard, Block* b, uint64_t now_us, cons
 cdef int segment_flush(Journal* j, uint32_t shard) noexcept nogil:
     cdef int got = j.files.datasync(j.files.ctx, j.writer.shards[shard].fd)
     j.writer.stats.syncs += 1
-    if got < 0:
+    if got < 0 and not file_error_passes(&j.files):
         segment_poison(j, shard)
     return got
 

@@ -18,8 +18,7 @@ from cext.journal.journal cimport (
 )
 from cext.journal.listing cimport mark_new_path, mark_path
 from cext.journal.segment cimport block_write, segment_flush, segment_poison, segment_settle
-from cext.store.file cimport file_write
-from cext.store.segment cimport error_text
+from cext.store.file cimport file_error_passes, file_error_text, file_write
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDWR
@@ -30,12 +29,12 @@ cdef extern from "<fcntl.h>" nogil:
 
 cdef int journal_step_failed(Journal* j, int error, const char* action) noexcept nogil:
     cdef JournalWriter* w = &j.writer
-    cdef char text[128]
+    cdef char text[256]
     w.stats.errors += 1
     w.stats.full = error == -ENOSPC or error == -EDQUOT
     w.stats.failing = not w.stats.full
-    error_text(text, sizeof(text), error)
-    snprintf(w.why, JOURNAL_WHY_MAX, "Cannot %s %s: %s", action, j.dir, text)
+    file_error_text(&j.files, error, text, sizeof(text))
+    snprintf(w.why, JOURNAL_WHY_MAX, "Cannot %s %s: %s", action, j.dir, <const char*>text)
     return -1
 
 
@@ -129,6 +128,8 @@ cdef int journal_sync(Journal* j) noexcept nogil:
     got = j.files.sync_dir(j.files.ctx, j.dir) if names else 0
     if got < 0:
         outcome = journal_step_failed(j, got, b"sync the folder")
+    if outcome < 0 and file_error_passes(&j.files):
+        return outcome
     for shard in range(j.n_shards):
         s = &w.shards[shard]
         if is_dirty(s):                 # a shard whose sync failed has no file any more

@@ -12,6 +12,7 @@ from cext.broker.storage.commit cimport durable_init, durable_new
 from cext.broker.storage.recover cimport Recovered, durable_recover
 from cext.setup.settings import DURABILITY_LEVELS
 from cext.setup.streams cimport streams_open
+from cext.store.file cimport FileOps, file_ops_of
 from cext.store.state cimport STORE_RANGES_REPORTED, STORE_WHY_MAX, StoreLoss, StoreOptions, StoreRecord
 from cext.store.store cimport store_close, store_error, store_open, store_recover
 
@@ -49,8 +50,9 @@ cdef void attachable_free(Durable* t) noexcept:
         free(t)
 
 
-cdef object persist(Broker* b, str directory, str durability, int interval_ms, object segment_bytes, list streams):
-    """Return counts of what was found and lost, as a dict. Raise OSError with a text for users."""
+cdef object persist(Broker* b, str directory, str durability, int interval_ms, object segment_bytes, list streams, object files):
+    """Return counts of what was found and lost, as a dict. `files`: see file_ops_of; it must outlive the store. Raise OSError with a text for
+    users."""
     cdef char why[STORE_WHY_MAX]
     cdef StoreOptions options
     cdef StoreLoss loss
@@ -59,6 +61,7 @@ cdef object persist(Broker* b, str directory, str durability, int interval_ms, o
     cdef int rc
     cdef bytes path = directory.encode("utf-8", "surrogateescape")
     cdef const char* dir = path
+    cdef FileOps table = file_ops_of(files)
     if durable_init(b, DURABILITY_LEVELS[durability], interval_ms) != 0:
         raise MemoryError
     t = durable_of(b)
@@ -66,7 +69,7 @@ cdef object persist(Broker* b, str directory, str durability, int interval_ms, o
     options.segment_bytes = segment_bytes
     options.create = 1
     with nogil:
-        rc = store_open(&t.store, dir, &options, NULL, why, sizeof(why))
+        rc = store_open(&t.store, dir, &options, &table, why, sizeof(why))
     if rc != 0:
         raise OSError((<bytes>why).decode("utf-8", "replace"))
     b.names_key.k0 = hash_bytes(<HashKey*>t.store.store_id, <const uint8_t*>"client", 6)         # before there is any session

@@ -58,6 +58,8 @@ cdef bint copies_may_fit(const Store* s) noexcept nogil:
     for it, unless batches come so fast that it is taken unfinished again and again."""
     cdef const StoreWriter* w = &s.writer
     if not spare_is_complete(w) and not w.full and not w.failing:
+        if s.files.unreserved:
+            return 1
         return w.segments_bytes > 2 * (w.live_bytes + s.options.segment_bytes)
     return w.refused_lsn == 0 or w.live_bytes < w.refused_live - w.refused_live // 8 or room_lsn(s) > w.refused_lsn \
         or clock_monotonic_us() >= w.refused_us

@@ -2,7 +2,7 @@
 # its result, or -errno. The storage thread calls them, and so does the thread that opens, recovers and closes the store, without
 # the GIL.
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 # Callback for one name in a directory. Return 0 to continue.
 ctypedef int (*file_name_fn)(void* arg, const char* name) noexcept nogil
@@ -23,6 +23,13 @@ ctypedef struct FileOps:
     int (*sync_dir)(void* ctx, const char* path) noexcept nogil
     int (*names)(void* ctx, const char* path, file_name_fn each, void* arg) noexcept nogil
     int (*lock)(void* ctx, int fd) noexcept nogil                              # exclusive, does not wait: -EWOULDBLOCK
+    # Write why the last call failed; NULL = the system's text for the errno
+    void (*explain)(void* ctx, char* out, size_t n) noexcept nogil
+    # No room is reserved: nothing is written in advance, and free files are removed.
+    uint8_t unreserved
+    # All changes of all files are made in their order, but later. A datasync or sync_dir waits for all of them; until it returns 0,
+    # an end of the process may lose the last ones. A call that fails has lost nothing: it is repeated after a pause.
+    uint8_t deferred
 
 cdef enum:
     FILE_PATH_MAX = 4096
@@ -37,6 +44,11 @@ cdef inline FileOps file_ops_of(object disk) except *:
     capsule = disk.file_ops()               # owns the struct
     return (<FileOps*>PyCapsule_GetPointer(capsule, "mosq.FileOps"))[0]
 
+# Return whether an error of a write or sync passes: the file keeps all that was written to it, and the same call may be repeated.
+cdef inline bint file_error_passes(const FileOps* f) noexcept nogil:
+    return f.deferred
+
+cdef void file_error_text(const FileOps* f, int error, char* out, size_t n) noexcept nogil     # text of -errno, which a call just returned
 # Write all n bytes, repeating after short writes and EINTR. Return 0 or -errno.
 cdef int file_write(const FileOps* f, int fd, const void* p, uint64_t n, uint64_t at) noexcept nogil
 # Ask the kernel to begin writing these bytes to the disk, so that a later sync takes less time. This is a hint: it guarantees

@@ -3,6 +3,7 @@ and a short one is continued."""
 
 from libc.errno cimport EINTR, EIO, errno
 from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdio cimport snprintf
 
 cdef extern from "<fcntl.h>" nogil:
     int c_open "open"(const char* path, int flags, ...)
@@ -25,6 +26,9 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef extern from "<stdio.h>" nogil:
     int c_rename "rename"(const char* path, const char* target)
+
+cdef extern from "<string.h>" nogil:
+    char* strerror_r(int error, char* out, size_t n)
 
 cdef extern from "<sys/stat.h>" nogil:
     int c_mkdir "mkdir"(const char* path, int mode)
@@ -137,10 +141,21 @@ SYSTEM.mkdir = system_mkdir
 SYSTEM.sync_dir = system_sync_dir
 SYSTEM.names = system_names
 SYSTEM.lock = system_lock
+SYSTEM.explain = NULL
+SYSTEM.unreserved = 0
+SYSTEM.deferred = 0
 
 
 cdef const FileOps* file_system() noexcept nogil:
     return &SYSTEM
+
+
+cdef void file_error_text(const FileOps* f, int error, char* out, size_t n) noexcept nogil:
+    cdef char text[128]
+    if f.explain != NULL:
+        f.explain(f.ctx, out, n)
+    else:
+        snprintf(out, n, "%s", strerror_r(-error, text, sizeof(text)))
 
 
 cdef int file_write(const FileOps* f, int fd, const void* p, uint64_t n, uint64_t at) noexcept nogil:

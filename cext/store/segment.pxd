@@ -15,8 +15,9 @@ cdef StoreSegment* segment_of(Store* s, uint64_t lsn) noexcept nogil            
 cdef int segment_for(Store* s, uint64_t need, const char** action) noexcept nogil
 cdef int segment_open(Store* s, StoreSegment* g) noexcept nogil                  # sets g.fd; returns 0 or -errno
 cdef void segment_close(Store* s, StoreSegment* g) noexcept nogil
-# Write the header to g.fd, and sync it if the store was ever asked to sync. Return 0 or -errno.
+# Write the header to g.fd, and sync it if the store was ever asked to sync and the order needs it. Return 0 or -errno.
 cdef int header_put(Store* s, StoreSegment* g) noexcept nogil
+# Poison a segment after a failed sync, unless the error passes.
 cdef void segment_sync_failed(Store* s, StoreSegment* g) noexcept nogil
 cdef void header_seed_of(Store* s, StoreSegment* g) noexcept nogil               # sets g.seed
 # Compute w.segments_bytes. Call it after the list of segments changed.

@@ -14,7 +14,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove, memset
 
 from cext.base.words cimport load32, store64
-from cext.store.file cimport file_write
+from cext.store.file cimport file_error_passes, file_write
 from cext.store.format cimport (
     COMMIT_BYTES, HEADER_BYTES, Header, KIND_SEGEND, SEGEND_BODY, SEGEND_BYTES, STORE_RECORD_HEAD, header_seed, header_write,
     record_begin, record_bytes, record_seal,
@@ -199,6 +199,8 @@ cdef int header_put_unsynced(Store* s, const StoreSegment* g) noexcept nogil:
 
 cdef int header_put(Store* s, StoreSegment* g) noexcept nogil:
     cdef int got = header_put_unsynced(s, g)
+    if s.files.deferred:                # later changes come behind it in any case
+        return got
     if got == 0 and s.writer.sync_wanted:
         got = s.files.datasync(s.files.ctx, g.fd)
     if got == 0 and s.writer.sync_wanted and s.writer.dir_dirty:        # the directory entry, too
@@ -208,9 +210,11 @@ cdef int header_put(Store* s, StoreSegment* g) noexcept nogil:
 
 
 cdef void segment_sync_failed(Store* s, StoreSegment* g) noexcept nogil:
-    """Poison a dirty segment, so that it is written again (poison.pyx). Its header says so to the next process: after a kill the
-    page cache still has what the disk has lost, and a sync by that process would succeed. This write needs no space. If it
-    fails, a kill before the rewrite is not covered."""
+    """Poison a dirty segment, so that it is written again (poison.pyx), unless the error passes. Its header says so to the next
+    process: after a kill the page cache still has what the disk has lost, and a sync by that process would succeed. This write
+    needs no space. If it fails, a kill before the rewrite is not covered."""
+    if file_error_passes(&s.files):
+        return
     g.poisoned = g.sync_failed = 1
     header_put_unsynced(s, g)
 
@@ -224,7 +228,7 @@ cdef void segment_end(Store* s, StoreSegment* g) noexcept nogil:
     record_begin(record, KIND_SEGEND, 0, SEGEND_BODY)
     store64(record + STORE_RECORD_HEAD, g.end_lsn)
     record_seal(s.hardware, record, g.seed, g.end_lsn)
-    if file_write(&s.files, g.fd, record, SEGEND_BYTES, at) == 0 and s.writer.sync_wanted:
+    if file_write(&s.files, g.fd, record, SEGEND_BYTES, at) == 0 and s.writer.sync_wanted and not s.files.deferred:
         if s.files.datasync(s.files.ctx, g.fd) == 0:
             g.dirty = 0
         else:

@@ -1,8 +1,8 @@
 """Files for segments. This module knows sizes and names. It does not know the content of a segment.
 
 Invariants: a name (slot) belongs to one file. The spare begins with a wiped header, which is on the disk if the store was ever
-asked to sync. At most one spare is kept, and one more file that becomes the next spare; other free files are removed. Cost: a
-spare is written in steps, and the storage thread writes waiting batches between the steps.
+asked to sync. At most one spare is kept, and one more file that becomes the next spare; other free files are removed. Unreserved
+files (FileOps) have no spare, and no free file is kept. Cost: a spare is written in steps, and the storage thread writes waiting batches between the steps.
 """
 
 from libc.errno cimport EDQUOT, ENOMEM, ENOSPC
@@ -143,11 +143,22 @@ cdef int spare_write(Store* s) noexcept nogil:
     return spare_sync(s)
 
 
+cdef bint slot_discard(Store* s) noexcept nogil:
+    """Remove the last free file. Return whether there are more."""
+    cdef StoreSegment old
+    s.writer.n_slots -= 1
+    segment_reset(&old)
+    old.slot = s.writer.slots[s.writer.n_slots]
+    file_discard(s, &old)
+    return s.writer.n_slots > 0
+
+
 cdef int spare_prepare(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef StoreSegment old
     cdef bint no_room
     cdef int got = 0
+    if s.files.unreserved:
+        return slot_discard(s) if w.n_slots else 0
     if w.spare.slot == 0:
         got = spare_begin(s)
         if got < 0 and w.spare.slot == 0:
@@ -163,17 +174,14 @@ cdef int spare_prepare(Store* s) noexcept nogil:
     if w.spare_done < w.spare.capacity:
         return 1
     if w.n_slots > SLOTS_KEPT:
-        w.n_slots -= 1
-        segment_reset(&old)
-        old.slot = w.slots[w.n_slots]
-        file_discard(s, &old)
+        slot_discard(s)
     return w.n_slots > SLOTS_KEPT
 
 
 cdef bint file_keep(Store* s, StoreSegment* g) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef int64_t size
-    if g.poisoned or g.fd < 0 or w.n_slots >= SLOTS_KEPT or g.capacity != s.options.segment_bytes:
+    if s.files.unreserved or g.poisoned or g.fd < 0 or w.n_slots >= SLOTS_KEPT or g.capacity != s.options.segment_bytes:
         return 0
     size = s.files.size(s.files.ctx, g.fd)
     if size < HEADER_BYTES or size > <int64_t>g.capacity or file_write(&s.files, g.fd, ZEROS, HEADER_BYTES, 0) < 0:

@@ -27,7 +27,7 @@ from cext.store.state cimport (
     STORE_WHY_MAX, Store, StoreAnswer, StoreBatch, StoreCleaning, StoreLoss, StoreOptions, StoreReading, StoreRecord,
     StoreShared, StoreStats, pthread_cond_t, pthread_mutex_t, pthread_t, store_record_fn,
 )
-from cext.store.writer cimport writer_end, writer_fini, writer_main, writer_turn
+from cext.store.writer cimport counted_lsn, writer_end, writer_fini, writer_main, writer_turn
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_condattr_t:
@@ -128,6 +128,8 @@ cdef int store_recover(Store* s, store_record_fn fn, void* ctx, StoreLoss* loss)
     memset(loss, 0, sizeof(StoreLoss))
     if got == 0:
         got = log_replay(&s.files, s.hardware, s.dir, &l, 0, 0, fn, ctx, loss)
+    if s.files.deferred:
+        loss.synced_lsn = loss.end_lsn          # all that can be read is there for good
     if got == 0:
         got = segments_begin(s, &l, loss)
     store_listing_free(&l)
@@ -138,7 +140,7 @@ cdef int store_recover(Store* s, store_record_fn fn, void* ctx, StoreLoss* loss)
     s.loop.next_lsn = s.loop.written = s.loop.released = s.shared.written = s.shared.released = s.writer.written = loss.end_lsn
     s.loop.synced = s.shared.synced = s.writer.synced = loss.synced_lsn
     # once something was synced, cleaning must not drop it for copies that are not synced
-    s.writer.sync_wanted = loss.synced_lsn > 0 and s.options.sync != STORE_SYNC_NEVER
+    s.writer.sync_wanted = (loss.synced_lsn > 0 or s.files.deferred) and s.options.sync != STORE_SYNC_NEVER
     s.recovered = 1
     return 0
 
@@ -517,7 +519,7 @@ cdef int store_close(Store* s, char* why, size_t why_n) noexcept nogil:
         else:
             writer_end(s)
         s.running = 0
-        if s.writer.written < s.loop.next_lsn:
+        if counted_lsn(s) < s.loop.next_lsn:
             system_result = -1
             if why != NULL and why_n:
                 snprintf(why, why_n, "%s", s.shared.why)

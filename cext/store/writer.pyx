@@ -13,11 +13,11 @@ from libc.stdlib cimport free
 
 from cext.base.clock cimport clock_monotonic_us
 from cext.store.clean cimport clean_fini, clean_refused, clean_step, clean_wants_sync
-from cext.store.file cimport file_write
+from cext.store.file cimport file_error_passes, file_error_text, file_write
 from cext.store.format cimport HEADER_BYTES
 from cext.store.poison cimport segment_rewrite
 from cext.store.reading cimport reading_fini, reading_step
-from cext.store.segment cimport batch_check, error_text, segment_close, segment_for, segment_open, segment_sync_failed
+from cext.store.segment cimport batch_check, segment_close, segment_for, segment_open, segment_sync_failed
 from cext.store.spare cimport spare_prepare
 from cext.store.state cimport (
     STORE_CLEAN, STORE_COMMITTED, STORE_ERROR, STORE_ERROR_OVER, STORE_EXTENSION, STORE_FULL, STORE_FULL_OVER, STORE_READ,
@@ -102,13 +102,19 @@ cdef void writer_take(Store* s) noexcept nogil:
         w.sync_wanted = 1
 
 
+cdef uint64_t counted_lsn(const Store* s) noexcept nogil:
+    """Return the lsn below which batches count as written. With deferred files, unsynced batches may end with the process."""
+    return s.writer.synced if s.files.deferred else s.writer.written
+
+
 cdef void writer_publish(Store* s, uint32_t news, StoreBatch* done) noexcept nogil:
     """Report the progress and the news to the loop. `done` = linked batches that the loop may reuse."""
     cdef StoreWriter* w = &s.writer
     cdef StoreShared* shared = &s.shared
     cdef StoreBatch* last = done
     cdef uint64_t one = 1
-    w.stats.written_lsn = w.written
+    cdef uint64_t counted = counted_lsn(s)
+    w.stats.written_lsn = counted
     w.stats.synced_lsn = w.synced
     w.stats.tail_lsn = w.tail_lsn
     w.stats.segments = w.n
@@ -116,9 +122,9 @@ cdef void writer_publish(Store* s, uint32_t news, StoreBatch* done) noexcept nog
     w.stats.full = w.full
     w.stats.failing = w.failing
     pthread_mutex_lock(&shared.lock)
-    if shared.written != w.written or shared.synced != w.synced:
+    if shared.written != counted or shared.synced != w.synced:
         news |= STORE_COMMITTED
-    shared.written = w.written
+    shared.written = counted
     shared.synced = w.synced
     shared.released = w.unsynced.head.lsn if w.unsynced.head != NULL else w.written
     shared.news |= news
@@ -140,9 +146,9 @@ cdef void writer_publish(Store* s, uint32_t news, StoreBatch* done) noexcept nog
 cdef void report_failure(Store* s, const char* action, int error) noexcept nogil:
     """Report that the action `what` failed. It is reported once, until it succeeds again."""
     cdef char why[STORE_WHY_MAX]
-    cdef char text[128]
-    error_text(text, sizeof(text), error)
-    snprintf(why, STORE_WHY_MAX, "Cannot %s %s: %s", action, s.dir, text)
+    cdef char text[384]
+    file_error_text(&s.files, error, text, sizeof(text))
+    snprintf(why, STORE_WHY_MAX, "Cannot %s %s: %s", action, s.dir, <const char*>text)
     log_reason(s, why, error)
 
 
@@ -166,14 +172,14 @@ cdef void log_reason(Store* s, const char* why, int error) noexcept nogil:
 
 
 cdef void report_read_failure(Store* s, int error) noexcept nogil:
-    cdef char text[128]
+    cdef char text[384]
     s.writer.stats.errors += 1
     if s.writer.read_failing:
         return
     s.writer.read_failing = 1
-    error_text(text, sizeof(text), -error)
+    file_error_text(&s.files, -error, text, sizeof(text))
     pthread_mutex_lock(&s.shared.lock)
-    snprintf(s.shared.why, STORE_WHY_MAX, "Cannot read waiting records in %s now, the broker tries again: %s", s.dir, text)
+    snprintf(s.shared.why, STORE_WHY_MAX, "Cannot read waiting records in %s now, the broker tries again: %s", s.dir, <const char*>text)
     pthread_mutex_unlock(&s.shared.lock)
     writer_publish(s, STORE_READ_ERROR, NULL)
 
@@ -239,7 +245,7 @@ cdef bint batches_write(Store* s, StoreBatch** done) noexcept nogil:
                 # these bytes were never written, so they need space; the spare needs none
                 g.capacity = HEADER_BYTES + (g.end_lsn - g.base_lsn)
                 continue
-            if got < 0 and got != -ENOSPC and got != -EDQUOT:
+            if got < 0 and got != -ENOSPC and got != -EDQUOT and not file_error_passes(&s.files):
                 g.poisoned = 1          # the next try uses another segment; the content of this one still needs its sync
         if got < 0:
             report_and_retry(s, action, got)
@@ -312,7 +318,7 @@ cdef void sync_if_requested(Store* s, StoreBatch** done) noexcept nogil:
     if s.options.sync == STORE_SYNC_NEVER:
         w.synced = w.written
         return
-    if w.synced >= w.written or not (w.sync_lsn > w.synced or w.unsynced_bytes > UNSYNCED_MAX_BYTES or clean_wants_sync(s)):
+    if w.synced >= w.written or not (s.files.deferred or w.sync_lsn > w.synced or w.unsynced_bytes > UNSYNCED_MAX_BYTES or clean_wants_sync(s)):
         return
     if not extension_step(s, s.extension.sync):
         return
@@ -343,7 +349,7 @@ cdef void writer_commit(Store* s) noexcept nogil:
         return
     batches_write(s, &done)
     # clients that wait for the page cache only need not wait for the disk
-    if w.sync_lsn <= before and w.written != before:
+    if w.sync_lsn <= before and w.written != before and not s.files.deferred:
         writer_publish(s, 0, done)
         done = NULL
     if not w.turn_failed:

@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from cext.store.file cimport FileOps, file_name_fn
+from cext.store.file cimport FileOps, file_error_text, file_name_fn, file_ops_of
 
 
 cdef int disk_open(void* ctx, const char* path, int flags) noexcept with gil:
@@ -117,6 +117,84 @@ cdef int disk_broke(void* ctx, object e) noexcept:
     return -5
 
 
+cdef int name_collect(void* arg, const char* name) noexcept with gil:
+    (<list>arg).append(name.decode())
+    return 0
+
+
+cdef class CalledFiles:
+    """Calls the file operations of `disk`, an object with a method file_ops(). Each method returns the result of the operation, or
+    -errno."""
+    cdef FileOps f
+    cdef object disk
+
+    def __cinit__(self, disk):
+        self.f = file_ops_of(disk)
+        self.disk = disk
+
+    def open(self, path, int flags):
+        cdef bytes raw = path.encode()
+        cdef const char* p = raw
+        cdef int got
+        with nogil:
+            got = self.f.open(self.f.ctx, p, flags)
+        return got
+
+    def close(self, int fd):
+        return self.f.close(self.f.ctx, fd)
+
+    def pread(self, int fd, uint64_t n, uint64_t at):
+        """Return bytes, or -errno."""
+        cdef char* p = <char*>malloc(n + 1)
+        cdef int64_t got
+        with nogil:
+            got = self.f.pread(self.f.ctx, fd, p, n, at)
+        out = got if got < 0 else (<const char*>p)[:got]
+        free(p)
+        return out
+
+    def pwrite(self, int fd, bytes data, uint64_t at):
+        cdef const char* p = data
+        cdef uint64_t n = len(data)
+        cdef int64_t got
+        with nogil:
+            got = self.f.pwrite(self.f.ctx, fd, p, n, at)
+        return got
+
+    def datasync(self, int fd):
+        cdef int got
+        with nogil:
+            got = self.f.datasync(self.f.ctx, fd)
+        return got
+
+    def truncate(self, int fd, uint64_t n):
+        return self.f.truncate(self.f.ctx, fd, n)
+
+    def size(self, int fd):
+        return self.f.size(self.f.ctx, fd)
+
+    def unlink(self, path):
+        cdef bytes raw = path.encode()
+        return self.f.unlink(self.f.ctx, raw)
+
+    def rename(self, path, target):
+        cdef bytes raw = path.encode()
+        cdef bytes raw_target = target.encode()
+        return self.f.rename(self.f.ctx, raw, raw_target)
+
+    def names(self, path):
+        cdef bytes raw = path.encode()
+        out = []
+        self.f.names(self.f.ctx, raw, name_collect, <void*>out)
+        return out
+
+    def why(self, int error):
+        """Return the text of -errno that the last call returned."""
+        cdef char text[512]
+        file_error_text(&self.f, error, text, sizeof(text))
+        return text.decode()
+
+
 cdef void file_ops_free(object capsule) noexcept:
     free(PyCapsule_GetPointer(capsule, "mosq.FileOps"))
 
@@ -141,4 +219,7 @@ def file_ops(disk):
     f.sync_dir = disk_sync_dir
     f.names = disk_names
     f.lock = disk_lock
+    f.explain = NULL
+    f.unreserved = getattr(disk, "unreserved", False)
+    f.deferred = getattr(disk, "deferred", False)
     return PyCapsule_New(f, "mosq.FileOps", file_ops_free)

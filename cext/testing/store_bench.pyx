@@ -3,6 +3,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from cext.store.file cimport FileOps, file_ops_of
 from cext.store.state cimport STORE_CLEAN, STORE_WHY_MAX, Store, StoreLoss, StoreOptions, StoreRecord, pthread_t
 from cext.store.store cimport (
     store_append, store_clean_chunk, store_clean_done, store_close, store_open, store_poll, store_recover, store_room, store_seal,
@@ -85,7 +86,7 @@ cdef int count(void* ctx, const StoreRecord* r) noexcept nogil:
     return 0
 
 
-def run(bytes directory, uint64_t n, uint32_t body_n, uint32_t batch, bint sync, bint acked, double pace_s=0):
+def run(bytes directory, uint64_t n, uint32_t body_n, uint32_t batch, bint sync, bint acked, double pace_s=0, disk=None):        # parameters: a store (two), a load
     """Append n records of body_n bytes in batches. Return (seconds, CPU seconds of the loop, CPU seconds of the storage thread,
     bytes in the log)."""
     cdef Store s
@@ -94,8 +95,9 @@ def run(bytes directory, uint64_t n, uint32_t body_n, uint32_t batch, bint sync,
     cdef StoreLoss loss
     cdef double wall, cpu
     cdef int clock = 0
+    cdef FileOps files = file_ops_of(disk)
     with nogil:
-        if store_open(&s, path, NULL, NULL, why, STORE_WHY_MAX) != 0:
+        if store_open(&s, path, NULL, &files, why, STORE_WHY_MAX) != 0:
             with gil:
                 raise OSError(why.decode())
         store_recover(&s, NULL, NULL, &loss)

@@ -22,7 +22,7 @@ class Plane:
 
     def __init__(self, *securities: dict[str, Any], settings: dict[str, Any] | None = None,
                  bridges: list[dict[str, Any]] | None = None, store: str | None = None, segment_bytes: int = 0, durability: str = "group",
-                 interval_ms: int = 2, streams: list[dict[str, Any]] | None = None, **listener: Any) -> None:
+                 interval_ms: int = 2, streams: list[dict[str, Any]] | None = None, files: object = None, **listener: Any) -> None:
         given = list(securities) or [{}]
         self.securities = given
         self.settings: dict[str, Any] = {"sys_interval": 0, **(settings or {})}
@@ -30,7 +30,7 @@ class Plane:
             {"port": free_port(), "host": "127.0.0.1", "allow_anonymous": False, "security": n, **listener} for n in range(len(given))]
         self.engine = Engine(self.settings, self.listeners, given, bridges or [])
         if store is not None:
-            self.engine.persist(store, durability, interval_ms, segment_bytes, streams or [])
+            self.engine.persist(store, durability, interval_ms, segment_bytes, streams or [], files)
         self.engine.open()
         self.ports: list[int] = self.engine.ports()
         self.port = self.ports[0]

@@ -102,6 +102,23 @@ def test_a_unit_is_compiled_again_only_if_its_contents_change(tree: Path) -> Non
     assert build(tree) != first
 
 
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_unit_without_its_library_is_left_out(tree: Path, monkeypatch: pytest.MonkeyPatch, separate: bool) -> None:
+    source = tree / "cext/api.pyx"
+    source.write_text("# distutils: libraries = :libhiredis.a\n" + source.read_text())
+    monkeypatch.setattr(compiling, "has_hiredis", lambda: False)
+    assert "mosq._small" not in build(tree, separate)
+    assert not [so for so in tree.rglob("*.so") if "sum" not in so.name]
+
+
+def test_the_library_of_stores_in_redis_is_found_by_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiling.has_hiredis.__wrapped__()
+    monkeypatch.setenv("CC", "sh -c 'echo libhiredis.a'")
+    assert not compiling.has_hiredis.__wrapped__()
+    monkeypatch.setenv("CC", "/no/compiler")
+    assert not compiling.has_hiredis.__wrapped__()
+
+
 def test_errors_name_the_source_and_its_line(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tree / "cext/low/sum.pyx").write_text("cdef int sum_of(int a, int b) noexcept nogil:\n    return a + nothing\n")
     with pytest.raises(compiling.BuildError, match=r"cext/low/sum.pyx:2:15: undeclared name not builtin: nothing"):

@@ -1,0 +1,61 @@
+# The files of a store in Redis: a table of file operations (cext/store/file.pxd) for the store and the journals of one process.
+#
+# An operation that changes something gets a number and is sent without waiting for the ones before. A sync waits until Redis, and
+# `replicas` of its replicas, have all of them. After a lost connection the operations that are not confirmed are sent again; Redis
+# does each number once. The token in each operation is that of the owner: after another process has taken the store with a
+# greater one, Redis refuses all operations of this process.
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from cext.redis.connection cimport REDIS_WHY_MAX, Redis
+from cext.store.file cimport FileOps
+
+cdef enum:
+    LOG_OPEN = 0
+    LOG_FULL = 1                # Redis has no memory left: operations wait, and are sent again at the next sync
+    LOG_ENDED = 2               # another owner has the store, or Redis has lost it: nothing works any more
+
+ctypedef struct LogFile:
+    LogFile* next
+    char* name                  # NULL = it has no name any more, and lives until its last descriptor is closed
+    uint64_t content
+    uint64_t size
+    uint32_t descriptors
+
+ctypedef struct LogOperation:
+    LogOperation* next
+    uint64_t number
+    char* command               # formatted for Redis
+    uint64_t n
+    uint64_t content            # of a write, the content and its bytes; 0 = not a write
+    uint64_t begin
+    uint64_t end
+
+ctypedef struct RemoteFiles:
+    Redis* redis
+    char keys[4][320]           # head, names, gone, beginning of a content's key
+    char owner[33]
+    char shas[3][41]            # of the functions in Redis: claim, apply, read
+    uint64_t token
+    uint32_t replicas
+    uint64_t claimed_number     # number of the last operation when the store was taken
+    uint64_t number             # of the last operation
+    uint64_t applied            # Redis has all operations up to this one
+    uint64_t safe               # and so have the replicas
+    LogOperation* first         # kept operations, in order: all behind `safe`, and some before it
+    LogOperation* last
+    LogOperation* unsent        # the first that is not sent on this connection; NULL = none
+    uint64_t unsent_bytes
+    uint64_t kept_bytes
+    uint64_t resent             # operations that were sent again
+    LogFile* files
+    LogFile** descriptors       # index = descriptor; NULL = free
+    uint32_t n_descriptors
+    uint8_t state               # LOG_...
+    uint8_t claim_waits         # the replicas have not confirmed the last claim
+    char why[384]               # size = REDIS_WHY_MAX: the last error
+
+# Take the store `name` with `token` (0 = the next token) over a connection that belongs to `f` from now on. create = it may be
+# new. Return 0, or -1 with f.why.
+cdef int log_files_open(RemoteFiles* f, Redis* redis, const char* name, uint64_t token, uint32_t replicas, bint create) noexcept nogil
+cdef int log_files_sync(RemoteFiles* f) noexcept nogil             # 0; or -ENOSPC, -ENOTCONN (try again), -ESTALE (ended), with f.why
+cdef void log_files_free(RemoteFiles* f) noexcept nogil
+cdef void log_files_table(RemoteFiles* f, FileOps* out) noexcept nogil

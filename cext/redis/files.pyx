@@ -1,0 +1,830 @@
+# distutils: libraries = :libhiredis.a
+"""Files of a store as numbered operations on strings in Redis. This module knows names, contents and operations. It does not know
+what is in the files.
+
+Invariants: names, contents and sizes are known here from the claim on, because no other process changes them, so only a read
+asks Redis. Operations are done in the order of their numbers, each once. An operation is kept until Redis and the replicas have
+it; up to KEPT_BYTES more are kept for a failover that loses some of them. A claim comes first on each connection: it is a write,
+so a WAIT that follows covers all that this primary has done before. One thread uses it at a time.
+
+Cost: a write is formatted once and copied into the output; a sync is one round trip, with its WAIT in it.
+"""
+
+from libc.errno cimport EBADF, EEXIST, EFBIG, EIO, EMFILE, ENOENT, ENOMEM, ENOSPC, ENOTCONN, ESTALE
+from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, malloc, realloc, strtoull
+from libc.string cimport memcpy, memset, strchr, strcmp, strlen, strncmp, strstr
+
+from cext.redis.connection cimport (
+    REDIS_WHY_MAX, Redis, redis_append, redis_append_formatted, redis_command, redis_connect, redis_disconnect, redis_flush,
+    redis_reply,
+)
+from cext.redis.hiredis cimport (
+    REDIS_REPLY_ARRAY, REDIS_REPLY_ERROR, REDIS_REPLY_INTEGER, REDIS_REPLY_STRING, freeReplyObject, redisFormatCommandArgv,
+    redisFreeCommand, redisReply,
+)
+from cext.redis.scripts cimport script_apply, script_claim, script_read
+from cext.store.file cimport FileOps, file_name_fn
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_CREAT
+    int O_EXCL
+
+cdef extern from "<sys/random.h>" nogil:
+    ssize_t getrandom(void* p, size_t n, unsigned int flags)
+
+cdef enum:
+    SEND_BYTES = 64 << 10       # operations are sent when they have so many bytes, without a sync
+    WAITING_MAX_BYTES = 32 << 20        # operations that are not confirmed; a write behind them waits for a sync
+    KEPT_BYTES = 8 << 20        # confirmed operations that are kept for a failover
+    READ_BYTES = 1 << 20        # bytes of one read
+    CONTENT_MAX = 512 << 20     # a string in Redis is not larger
+    DESCRIPTORS_MAX = 4096
+    TRIES = 3                   # connections of one call
+    CLAIM = 0
+    APPLY = 1
+    READ = 2
+
+
+cdef inline const char* either(bint first, const char* a, const char* b) noexcept nogil:
+    return a if first else b
+
+
+cdef const char* text_in(const redisReply* reply) noexcept nogil:
+    return either(reply.str != NULL, reply.str, b"an unexpected reply")
+
+
+# ---- errors
+
+cdef void log_ended(RemoteFiles* f, const char* reason) noexcept nogil:
+    """Redis has given a final answer."""
+    cdef const char* what = reason
+    if strstr(reason, b"FENCED") != NULL:
+        what = b"another process has taken this store"
+    elif strstr(reason, b"EMPTY") != NULL:
+        what = b"Redis has no such store: it was restarted empty, or it is another Redis"
+    elif strstr(reason, b"MISSING") != NULL or strstr(reason, b"LOST") != NULL:
+        what = b"Redis has lost operations that it had confirmed: a replica was promoted that did not have them, or an old state was restored"
+    f.state = LOG_ENDED
+    snprintf(f.why, REDIS_WHY_MAX, "Redis at %s: %s (%s)", <const char*>f.redis.at, what, reason)
+    redis_disconnect(f.redis)
+
+
+cdef bint is_final(const char* text) noexcept nogil:
+    return strstr(text, b"FENCED") != NULL or strstr(text, b"EMPTY") != NULL or strstr(text, b"LOST ") != NULL or strstr(text, b"MISSING") != NULL
+
+
+cdef bint is_out_of_memory(const char* text) noexcept nogil:
+    return strstr(text, b"OOM command not allowed") != NULL
+
+
+cdef int log_refused(RemoteFiles* f, const char* text) noexcept nogil:
+    """Redis has answered with an error that may pass: it loads its data, is a replica, or must not write. Connect again, maybe to
+    another primary."""
+    if strstr(text, b"READONLY") != NULL:
+        snprintf(f.why, REDIS_WHY_MAX, "Redis at %s is a replica, which cannot be written to", <const char*>f.redis.at)
+    else:
+        snprintf(f.why, REDIS_WHY_MAX, "Redis at %s answers: %s", <const char*>f.redis.at, text)
+    redis_disconnect(f.redis)
+    return -ENOTCONN
+
+
+cdef int log_disconnected(RemoteFiles* f) noexcept nogil:
+    snprintf(f.why, REDIS_WHY_MAX, "%s", <const char*>f.redis.why)
+    return -ENOTCONN
+
+
+# ---- operations
+
+cdef void operations_are_safe(RemoteFiles* f) noexcept nogil:
+    """Redis and the replicas have all operations: free the oldest, and keep KEPT_BYTES of them."""
+    cdef LogOperation* o = f.first
+    f.claim_waits = 0
+    f.safe = f.applied
+    while o != NULL and o.number <= f.safe and f.kept_bytes > KEPT_BYTES:
+        f.first = o.next
+        if f.first == NULL:
+            f.last = NULL
+        f.kept_bytes -= o.n
+        redisFreeCommand(o.command)
+        free(o)
+        o = f.first
+
+
+cdef void operations_send(RemoteFiles* f, uint64_t most) noexcept nogil:
+    """Send up to `most` operations that are not sent. A connection that fails is closed."""
+    cdef uint64_t n_bytes = 0
+    while f.unsent != NULL and most and f.redis.c != NULL:
+        if not redis_append_formatted(f.redis, f.unsent.command, f.unsent.n):
+            return
+        n_bytes += f.unsent.n
+        most -= 1
+        f.unsent_bytes -= f.unsent.n
+        f.unsent = f.unsent.next
+        if n_bytes >= SEND_BYTES:
+            redis_flush(f.redis)
+            n_bytes = 0
+    if n_bytes and f.redis.c != NULL:
+        redis_flush(f.redis)
+
+
+cdef LogOperation* operation_new(RemoteFiles* f, const char* kind, uint64_t content, const char** values, const size_t* lengths) noexcept nogil:
+    """Format an operation with three values and the next number. NULL = no memory."""
+    cdef const char* words[13]
+    cdef size_t sizes[13]
+    cdef char key[352]
+    cdef char token[24]
+    cdef char number[24]
+    cdef int i
+    cdef int64_t n
+    cdef LogOperation* o = <LogOperation*>calloc(1, sizeof(LogOperation))
+    if o == NULL:
+        return NULL
+    snprintf(key, sizeof(key), "%s%lu", <const char*>f.keys[3], <unsigned long>content)
+    snprintf(token, sizeof(token), "%lu", <unsigned long>f.token)
+    snprintf(number, sizeof(number), "%lu", <unsigned long>(f.number + 1))
+    words[0] = b"EVALSHA"
+    words[1] = f.shas[APPLY]
+    words[2] = b"4"
+    for i in range(3):
+        words[3 + i] = f.keys[i]
+        words[10 + i] = values[i]
+    words[6] = key
+    words[7] = token
+    words[8] = number
+    words[9] = kind
+    for i in range(13):
+        sizes[i] = lengths[i - 10] if i >= 10 else strlen(words[i])
+    n = redisFormatCommandArgv(&o.command, 13, words, sizes)
+    if n < 0:
+        free(o)
+        return NULL
+    o.n = <uint64_t>n
+    o.number = f.number + 1
+    return o
+
+
+cdef int operation_add(RemoteFiles* f, const char* kind, uint64_t content, const char** values, const size_t* lengths) noexcept nogil:
+    """Give an operation its number, and send it if there is enough to send. Return 0 or -errno."""
+    cdef LogOperation* o
+    cdef int got
+    if f.state == LOG_ENDED:
+        return -ESTALE
+    if f.kept_bytes > WAITING_MAX_BYTES:
+        got = log_files_sync(f)
+        if got < 0:
+            return got
+    o = operation_new(f, kind, content, values, lengths)
+    if o == NULL:
+        return -ENOMEM
+    f.number += 1
+    if f.last == NULL:
+        f.first = o
+    else:
+        f.last.next = o
+    f.last = o
+    f.kept_bytes += o.n
+    f.unsent_bytes += o.n
+    if f.unsent == NULL:
+        f.unsent = o
+    if f.unsent_bytes >= SEND_BYTES and f.state == LOG_OPEN and f.redis.c != NULL:
+        operations_send(f, UINT64_MAX)
+    return 0
+
+
+cdef int operation_of_texts(RemoteFiles* f, const char* kind, uint64_t content, const char* x, const char* y, const char* z) noexcept nogil:
+    cdef const char* values[3]
+    cdef size_t lengths[3]
+    values[0] = x
+    values[1] = y
+    values[2] = z
+    lengths[0] = strlen(x)
+    lengths[1] = strlen(y)
+    lengths[2] = strlen(z)
+    return operation_add(f, kind, content, values, lengths)
+
+
+# ---- the connection
+
+cdef bint script_load(RemoteFiles* f, const char* text, char* sha) noexcept nogil:
+    cdef const char* words[3]
+    cdef redisReply* reply
+    words[0] = b"SCRIPT"
+    words[1] = b"LOAD"
+    words[2] = text
+    reply = redis_command(f.redis, 3, words)
+    if reply == NULL:
+        log_disconnected(f)
+        return 0
+    if reply.type == REDIS_REPLY_STRING:
+        snprintf(sha, 41, "%s", reply.str)
+    else:
+        log_refused(f, text_in(reply))
+    freeReplyObject(reply)
+    return f.redis.c != NULL
+
+
+cdef bint scripts_load(RemoteFiles* f) noexcept nogil:
+    return script_load(f, script_claim(), f.shas[CLAIM]) and script_load(f, script_apply(), f.shas[APPLY]) \
+        and script_load(f, script_read(), f.shas[READ])
+
+
+cdef redisReply* claim(RemoteFiles* f, uint64_t token, bint first, bint create) noexcept nogil:
+    """Send the claim, and return its reply. NULL = failed, with f.why."""
+    cdef const char* words[11]
+    cdef char given[24]
+    cdef char number[24]
+    cdef redisReply* reply
+    snprintf(given, sizeof(given), "%lu", <unsigned long>token)
+    snprintf(number, sizeof(number), "%lu", <unsigned long>f.claimed_number)
+    words[0] = b"EVALSHA"
+    words[1] = f.shas[CLAIM]
+    words[2] = b"3"
+    words[3] = f.keys[0]
+    words[4] = f.keys[1]
+    words[5] = f.keys[2]
+    words[6] = given
+    words[7] = either(first, b"-1", number)
+    words[8] = either(create, b"1", b"0")
+    words[9] = f.owner
+    words[10] = f.keys[3]
+    reply = redis_command(f.redis, 11, words)
+    if reply == NULL:
+        log_disconnected(f)
+    elif reply.type != REDIS_REPLY_ARRAY or reply.elements < 2:
+        if reply.type == REDIS_REPLY_ERROR and is_final(reply.str):
+            log_ended(f, reply.str)
+        else:
+            log_refused(f, text_in(reply))
+        freeReplyObject(reply)
+        return NULL
+    f.claim_waits = 1
+    return reply
+
+
+cdef int operations_again(RemoteFiles* f, uint64_t number) noexcept nogil:
+    """Redis has done the operations up to `number`: send the others again. Return 0, or -ESTALE if some of them are not kept."""
+    cdef LogOperation* o = f.first
+    if number < f.number and (o == NULL or o.number > number + 1):
+        log_ended(f, b"LOST operations that are not kept")
+        return -ESTALE
+    while o != NULL and o.number <= number:
+        o = o.next
+    f.applied = number
+    f.safe = min(f.safe, number)
+    f.unsent = o
+    f.unsent_bytes = 0
+    while o != NULL:
+        f.unsent_bytes += o.n
+        f.resent += 1
+        o = o.next
+    return 0
+
+
+cdef int log_connect(RemoteFiles* f) noexcept nogil:
+    """Connect again, and confirm that the store is still this process's. Return 0 or -errno."""
+    cdef redisReply* reply
+    cdef uint64_t number
+    if f.state == LOG_ENDED:
+        return -ESTALE
+    if redis_connect(f.redis) != 0:
+        return log_disconnected(f)
+    if not scripts_load(f):
+        return -ENOTCONN
+    reply = claim(f, f.token, 0, 0)
+    if reply == NULL:
+        return -ESTALE if f.state == LOG_ENDED else -ENOTCONN
+    number = strtoull(reply.element[1].str, NULL, 10)
+    freeReplyObject(reply)
+    f.state = LOG_OPEN
+    return operations_again(f, number)
+
+
+cdef int operation_answered(RemoteFiles* f, const redisReply* reply) noexcept nogil:
+    """Take the reply to the operation behind `applied`. Return 0 or -errno."""
+    cdef LogOperation* o
+    if reply.type == REDIS_REPLY_INTEGER:
+        f.applied += 1
+        return 0
+    if reply.type != REDIS_REPLY_ERROR:
+        return log_refused(f, b"a reply of an unknown type")
+    if not is_out_of_memory(reply.str):
+        if is_final(reply.str):
+            log_ended(f, reply.str)
+            return -ESTALE
+        return log_refused(f, reply.str)
+    f.state = LOG_FULL
+    snprintf(f.why, REDIS_WHY_MAX, "Redis at %s has no memory left (its maxmemory)", <const char*>f.redis.at)
+    o = f.first
+    while o.number <= f.applied:
+        o = o.next
+    f.unsent = o
+    f.unsent_bytes = 0
+    while o != NULL:
+        f.unsent_bytes += o.n
+        o = o.next
+    return -ENOSPC
+
+
+cdef int operations_drain(RemoteFiles* f, uint64_t sent) noexcept nogil:
+    """Take the replies to all operations up to `sent`. Return 0 or -errno."""
+    cdef uint64_t number = f.applied
+    cdef redisReply* reply
+    cdef int got = 0, result = 0
+    while number < sent:
+        reply = redis_reply(f.redis)
+        if reply == NULL:
+            return log_disconnected(f)
+        number += 1
+        if result == 0:                 # the operations behind one that was refused are refused, too
+            got = operation_answered(f, reply)
+            result = got
+        freeReplyObject(reply)
+        if got == -ESTALE or got == -ENOTCONN:
+            return got
+    return result
+
+
+cdef uint64_t sent_number(const RemoteFiles* f) noexcept nogil:
+    return f.unsent.number - 1 if f.unsent != NULL else f.number
+
+
+cdef int sync_once(RemoteFiles* f) noexcept nogil:
+    """Send everything and wait for Redis and the replicas. Return 0 or -errno."""
+    cdef const char* words[3]
+    cdef size_t lengths[3]
+    cdef char replicas[16]
+    cdef char wait_ms[16]
+    cdef redisReply* reply
+    cdef int got
+    operations_send(f, 1 if f.state == LOG_FULL else UINT64_MAX)
+    if f.state == LOG_FULL and f.redis.c != NULL:       # one of them shows whether there is room again
+        got = operations_drain(f, sent_number(f))
+        if got < 0:
+            return got
+        f.state = LOG_OPEN
+        operations_send(f, UINT64_MAX)
+    if f.redis.c == NULL:
+        return log_disconnected(f)
+    if f.replicas:
+        snprintf(replicas, sizeof(replicas), "%u", f.replicas)
+        snprintf(wait_ms, sizeof(wait_ms), "%u", f.redis.timeout_ms // 2)
+        words[0] = b"WAIT"
+        words[1] = replicas
+        words[2] = wait_ms
+        lengths[0] = 4
+        lengths[1] = strlen(replicas)
+        lengths[2] = strlen(wait_ms)
+        if not redis_append(f.redis, 3, words, lengths):
+            return log_disconnected(f)
+    got = operations_drain(f, f.number)
+    if got == -ENOTCONN or got == -ESTALE or not f.replicas:
+        if got == 0:
+            operations_are_safe(f)
+        return got
+    reply = redis_reply(f.redis)
+    if reply == NULL:
+        return log_disconnected(f)
+    if got == 0 and (reply.type != REDIS_REPLY_INTEGER or reply.integer < f.replicas):
+        if reply.type == REDIS_REPLY_ERROR:
+            got = log_refused(f, reply.str)
+        else:
+            # in doubt: neither done nor refused; the next sync asks again
+            snprintf(f.why, REDIS_WHY_MAX, "only %d of %u replicas of Redis at %s have confirmed", <int>reply.integer, f.replicas, <const char*>f.redis.at)
+            redis_disconnect(f.redis)   # the primary may be one that a Sentinel has replaced
+            got = -ENOTCONN
+    elif got == 0:
+        operations_are_safe(f)
+    freeReplyObject(reply)
+    return got
+
+
+cdef int log_files_sync(RemoteFiles* f) noexcept nogil:
+    cdef int _tries, got = 0
+    if f.state == LOG_ENDED:
+        return -ESTALE
+    if f.safe == f.number and not f.claim_waits:
+        return 0
+    for _tries in range(TRIES):
+        got = log_connect(f) if f.redis.c == NULL else 0
+        if got == 0:
+            got = sync_once(f)
+        elif got == -ENOTCONN:
+            return got                  # the caller tries again, after a pause
+        if got != -ENOTCONN:
+            return got
+    return got
+
+
+# ---- files
+
+cdef LogFile* file_named(RemoteFiles* f, const char* name) noexcept nogil:
+    cdef LogFile* file = f.files
+    while file != NULL and (file.name == NULL or strcmp(file.name, name) != 0):
+        file = file.next
+    return file
+
+
+cdef char* text_copy(const char* text) noexcept nogil:
+    cdef size_t n = strlen(text) + 1
+    cdef char* out = <char*>malloc(n)
+    if out != NULL:
+        memcpy(out, text, n)
+    return out
+
+
+cdef LogFile* file_add(RemoteFiles* f, const char* name, uint64_t content, uint64_t size) noexcept nogil:
+    cdef LogFile* file = <LogFile*>calloc(1, sizeof(LogFile))
+    if file == NULL:
+        return NULL
+    file.name = text_copy(name)
+    if file.name == NULL:
+        free(file)
+        return NULL
+    file.content = content
+    file.size = size
+    file.next = f.files
+    f.files = file
+    return file
+
+
+cdef void file_remove(RemoteFiles* f, LogFile* file) noexcept nogil:
+    cdef LogFile** at = &f.files
+    while at[0] != file:
+        at = &at[0].next
+    at[0] = file.next
+    free(file.name)
+    free(file)
+
+
+cdef void file_unname(RemoteFiles* f, LogFile* file) noexcept nogil:
+    """A file has lost its name: forget it, now or when its last descriptor is closed."""
+    free(file.name)
+    file.name = NULL
+    if file.descriptors == 0:
+        file_remove(f, file)
+
+
+cdef LogFile* file_at(RemoteFiles* f, int fd) noexcept nogil:
+    return f.descriptors[fd] if 0 < fd < <int>f.n_descriptors else NULL
+
+
+cdef int descriptor_new(RemoteFiles* f) noexcept nogil:
+    """Return a free descriptor, or -errno. 0 is none: the store takes it for `not open`."""
+    cdef uint32_t i, more
+    cdef LogFile** grown
+    for i in range(1, f.n_descriptors):
+        if f.descriptors[i] == NULL:
+            return <int>i
+    more = max(<uint32_t>16, f.n_descriptors * 2)
+    if more > DESCRIPTORS_MAX:
+        return -EMFILE
+    grown = <LogFile**>realloc(f.descriptors, more * sizeof(LogFile*))
+    if grown == NULL:
+        return -ENOMEM
+    memset(grown + f.n_descriptors, 0, (more - f.n_descriptors) * sizeof(LogFile*))
+    f.descriptors = grown
+    i = max(<uint32_t>1, f.n_descriptors)
+    f.n_descriptors = more
+    return <int>i
+
+
+cdef int log_open(void* ctx, const char* path, int flags) noexcept nogil:
+    cdef RemoteFiles* f = <RemoteFiles*>ctx
+    cdef LogFile* file = file_named(f, path)
+    cdef char content[24]
+    cdef int got, fd = descriptor_new(f)
+    if fd < 0:
+        return fd
+    if file != NULL and flags & O_CREAT and flags & O_EXCL:
+        return -EEXIST
+    if file == NULL:
+        if not flags & O_CREAT:
+            return -ESTALE if f.state == LOG_ENDED else -ENOENT
+        file = file_add(f, path, f.number + 1, 0)       # the number of the operation that creates it
+        if file == NULL:
+            return -ENOMEM
+        snprintf(content, sizeof(content), "%lu", <unsigned long>file.content)
+        got = operation_of_texts(f, b"create", file.content, path, content, b"")
+        if got < 0:
+            file_remove(f, file)
+            return got
+    f.descriptors[fd] = file
+    file.descriptors += 1
+    return fd
+
+
+cdef int log_close(void* ctx, int fd) noexcept nogil:
+    cdef RemoteFiles* f = <RemoteFiles*>ctx
+    cdef LogFile* file = file_at(f, fd)
+    if file == NULL:
+        return -EBADF
+    f.descriptors[fd] = NULL
+    file.descriptors -= 1
+    if file.descriptors == 0 and file.name == NULL:
+        operation_of_texts(f, b"drop", file.content, b"", b"", b"")     # if this fails, the next claim drops it
+        file_remove(f, file)
+    return 0
+
+
+cdef bint is_read_behind(const RemoteFiles* f, const LogFile* file, uint64_t begin, uint64_t end) noexcept nogil:
+    """Return whether an operation that Redis has not done changes these bytes."""
+    cdef const LogOperation* o = f.first
+    while o != NULL:
+        if o.number > f.applied and o.content == file.content and o.begin < end and begin < o.end:
+            return 1
+        o = o.next
+    return 0
+
+
+cdef int64_t read_once(RemoteFiles* f, const LogFile* file, void* p, uint64_t n, uint64_t at) noexcept nogil:
+    cdef const char* words[8]
+    cdef size_t lengths[8]
+    cdef char texts[4][352]
+    cdef redisReply* reply
+    cdef int64_t got = 0
+    cdef int i
+    snprintf(texts[0], sizeof(texts[0]), "%s%lu", <const char*>f.keys[3], <unsigned long>file.content)
+    snprintf(texts[1], sizeof(texts[1]), "%lu", <unsigned long>f.token)
+    snprintf(texts[2], sizeof(texts[2]), "%lu", <unsigned long>at)
+    snprintf(texts[3], sizeof(texts[3]), "%lu", <unsigned long>(at + n - 1))
+    words[0] = b"EVALSHA"
+    words[1] = f.shas[READ]
+    words[2] = b"2"
+    words[3] = f.keys[0]
+    for i in range(4):
+        words[4 + i] = texts[i]
+    for i in range(8):
+        lengths[i] = strlen(words[i])
+    if f.state == LOG_OPEN:
+        operations_send(f, UINT64_MAX)
+    if f.redis.c == NULL or not redis_append(f.redis, 8, words, lengths):
+        return log_disconnected(f)
+    got = operations_drain(f, sent_number(f))
+    if got == -ENOTCONN or got == -ESTALE:
+        return got
+    reply = redis_reply(f.redis)
+    if reply == NULL:
+        return log_disconnected(f)
+    if reply.type == REDIS_REPLY_STRING:
+        # while Redis is full, some operations wait; all other bytes can be read
+        got = -ENOSPC if f.state == LOG_FULL and is_read_behind(f, file, at, at + n) else <int64_t>min(<uint64_t>reply.len, n)
+        if got > 0:
+            memcpy(p, reply.str, <size_t>got)
+    elif reply.type == REDIS_REPLY_ERROR and is_final(reply.str):
+        log_ended(f, reply.str)
+        got = -ESTALE
+    else:
+        got = log_refused(f, text_in(reply))
+    freeReplyObject(reply)
+    return got
+
+
+cdef int64_t log_pread(void* ctx, int fd, void* p, uint64_t n, uint64_t at) noexcept nogil:
+    cdef RemoteFiles* f = <RemoteFiles*>ctx
+    cdef LogFile* file = file_at(f, fd)
+    cdef int64_t got = -ENOTCONN
+    cdef int _tries
+    if file == NULL:
+        return -EBADF
+    if at >= file.size or n == 0:
+        return -ESTALE if f.state == LOG_ENDED else 0
+    n = min(min(n, file.size - at), <uint64_t>READ_BYTES)
+    for _tries in range(TRIES):
+        got = log_connect(f) if f.redis.c == NULL else 0
+        if got < 0:
+            return got
+        got = read_once(f, file, p, n, at)
+        if got != -ENOTCONN:
+            return got if got else -EIO         # the size is known: these bytes must exist
+    return got
+
+
+cdef int64_t log_pwrite(void* ctx, int fd, const void* p, uint64_t n, uint64_t at) noexcept nogil:
+    cdef RemoteFiles* f = <RemoteFiles*>ctx
+    cdef LogFile* file = file_at(f, fd)
+    cdef const char* values[3]
+    cdef size_t lengths[3]
+    cdef char place[24]
+    cdef int got
+    if file == NULL:
+        return -EBADF
+    if at + n > CONTENT_MAX:
+        return -EFBIG
+    if n == 0:
+        return 0
+    lengths[0] = <size_t>snprintf(place, sizeof(place), "%lu", <unsigned long>at)
+    values[0] = place
+    values[1] = <const char*>p
+    lengths[1] = n
+    values[2] = either(at + n <= file.size, b"1", b"0")     # 1 = it needs no more memory
+    lengths[2] = 1
+    got = operation_add(f, b"write", file.content, values, lengths)
+    if got < 0:
+        return got
+    f.last.content = file.content
+    f.last.begin = min(at, file.size)
+    f.last.end = at + n
+    file.size = max(file.size, at + n)
+    return <int64_t>n
+
+
+cdef int log_datasync(void* ctx, int fd) noexcept nogil:
+    return log_files_sync(<RemoteFiles*>ctx)
+
+
+cdef int log_sync_dir(void* ctx, const char* path) noexcept nogil:
+    return log_files_sync(<RemoteFiles*>ctx)
+
+
+cdef int log_truncate(void* ctx, int fd, uint64_t n) noexcept nogil:
+    cdef RemoteFiles* f = <RemoteFiles*>ctx
+    cdef LogFile* file = file_at(f, fd)
+    cdef char size[24]
+    cdef int got
+    if file == NULL:
+        return -EBADF
+    if n > CONTENT_MAX:
+        return -EFBIG
+    if n == file.size:
+        return 0
+    snprintf(size, sizeof(size), "%lu", <unsigned long>n)
+    got = operation_of_texts(f, b"cut", file.content, size, b"", b"")
+    if got < 0:
+        return got
+    f.last.content = file.content
+    f.last.begin = min(n, file.size)
+    f.last.end = max(n, file.size)
+    file.size = n
+    return 0
+
+
+cdef int64_t log_size(void* ctx, int fd) noexcept nogil:
+    cdef LogFile* file = file_at(<RemoteFiles*>ctx, fd)
+    return <int64_t>file.size if file != NULL else -EBADF
+
+
+cdef int log_unlink(void* ctx, const char* path) noexcept nogil:
+    cdef RemoteFiles* f = <RemoteFiles*>ctx
+    cdef LogFile* file = file_named(f, path)
+    cdef int got
+    if file == NULL:
+        return -ENOENT
+    got = operation_of_texts(f, b"unlink", file.content, path, b"", either(file.descriptors != 0, b"2", b"1"))
+    if got == 0:
+        file_unname(f, file)
+    return got
+
+
+cdef int log_rename(void* ctx, const char* path, const char* target) noexcept nogil:
+    cdef RemoteFiles* f = <RemoteFiles*>ctx
+    cdef LogFile* file = file_named(f, path)
+    cdef LogFile* old = file_named(f, target)
+    cdef char* name
+    cdef int got
+    if file == NULL:
+        return -ENOENT
+    if file == old:
+        return 0
+    name = text_copy(target)
+    if name == NULL:
+        return -ENOMEM
+    got = operation_of_texts(f, b"rename", old.content if old != NULL else 0, path, target,
+                             either(old == NULL, b"0", either(old != NULL and old.descriptors, b"2", b"1")))
+    if got < 0:
+        free(name)
+        return got
+    if old != NULL:
+        file_unname(f, old)
+    free(file.name)
+    file.name = name
+    return 0
+
+
+cdef int log_mkdir(void* ctx, const char* path) noexcept nogil:
+    return 0                            # a folder is the beginning of names
+
+
+cdef int log_names(void* ctx, const char* path, file_name_fn each, void* arg) noexcept nogil:
+    cdef RemoteFiles* f = <RemoteFiles*>ctx
+    cdef LogFile* file = f.files
+    cdef size_t n = strlen(path)
+    cdef int stop = 0
+    while file != NULL and stop == 0:
+        if file.name != NULL and strncmp(file.name, path, n) == 0 and file.name[n] == c'/' and strchr(file.name + n + 1, c'/') == NULL:
+            stop = each(arg, file.name + n + 1)
+        file = file.next
+    return stop
+
+
+cdef int log_lock(void* ctx, int fd) noexcept nogil:
+    return 0                            # the token is the lock
+
+
+cdef void log_explain(void* ctx, char* out, size_t n) noexcept nogil:
+    snprintf(out, n, "%s", <const char*>(<RemoteFiles*>ctx).why)
+
+
+cdef void log_files_table(RemoteFiles* f, FileOps* out) noexcept nogil:
+    memset(out, 0, sizeof(FileOps))
+    out.ctx = f
+    out.open = log_open
+    out.close = log_close
+    out.pread = log_pread
+    out.pwrite = log_pwrite
+    out.datasync = log_datasync
+    out.truncate = log_truncate
+    out.size = log_size
+    out.unlink = log_unlink
+    out.rename = log_rename
+    out.mkdir = log_mkdir
+    out.sync_dir = log_sync_dir
+    out.names = log_names
+    out.lock = log_lock
+    out.explain = log_explain
+    out.unreserved = 1
+    out.deferred = 1
+
+
+# ---- begin and end
+
+cdef bint keys_make(RemoteFiles* f, const char* name) noexcept nogil:
+    cdef uint8_t random[16]
+    cdef int i
+    if strlen(name) > 256 or strchr(name, c'{') != NULL or strchr(name, c'}') != NULL or getrandom(random, 16, 0) != 16:
+        return 0
+    snprintf(f.keys[0], sizeof(f.keys[0]), "mosq:{%s}:head", name)
+    snprintf(f.keys[1], sizeof(f.keys[1]), "mosq:{%s}:names", name)
+    snprintf(f.keys[2], sizeof(f.keys[2]), "mosq:{%s}:gone", name)
+    snprintf(f.keys[3], sizeof(f.keys[3]), "mosq:{%s}:f:", name)
+    for i in range(16):
+        snprintf(f.owner + 2 * i, 3, "%02x", random[i])
+    return 1
+
+
+cdef bint memory_policy_fits(RemoteFiles* f) noexcept nogil:
+    """Redis must not evict keys to make room."""
+    cdef const char* words[2]
+    cdef redisReply* reply
+    cdef const char* policy
+    words[0] = b"INFO"
+    words[1] = b"memory"
+    reply = redis_command(f.redis, 2, words)
+    if reply == NULL:
+        log_disconnected(f)
+        return 0
+    policy = strstr(reply.str, b"maxmemory_policy:") if reply.type == REDIS_REPLY_STRING else NULL
+    if policy != NULL and strncmp(policy, b"maxmemory_policy:noeviction", 27) != 0:
+        snprintf(f.why, REDIS_WHY_MAX, "Redis at %s removes keys when its memory is full; set its maxmemory-policy to noeviction", <const char*>f.redis.at)
+        redis_disconnect(f.redis)
+    freeReplyObject(reply)
+    return f.redis.c != NULL
+
+
+cdef int files_read(RemoteFiles* f, const redisReply* reply) noexcept nogil:
+    cdef size_t i
+    for i in range(2, reply.elements - 2, 3):
+        if file_add(f, reply.element[i].str, strtoull(reply.element[i + 1].str, NULL, 10), strtoull(reply.element[i + 2].str, NULL, 10)) == NULL:
+            snprintf(f.why, REDIS_WHY_MAX, "no memory")
+            return -1
+    return 0
+
+
+cdef int log_files_open(RemoteFiles* f, Redis* redis, const char* name, uint64_t token, uint32_t replicas, bint create) noexcept nogil:
+    cdef redisReply* reply = NULL
+    cdef int got, _tries
+    memset(f, 0, sizeof(RemoteFiles))
+    f.redis = redis
+    f.replicas = replicas
+    if not keys_make(f, name):
+        snprintf(f.why, REDIS_WHY_MAX, "the name of a store has at most 256 bytes, and no braces")
+        return -1
+    for _tries in range(TRIES):          # the reply to a claim may be lost; its owner may claim again
+        if reply == NULL and f.state == LOG_OPEN:
+            if redis_connect(f.redis) != 0:
+                log_disconnected(f)
+            elif memory_policy_fits(f) and scripts_load(f):
+                reply = claim(f, token, 1, create)
+    if reply == NULL:
+        return -1
+    f.token = strtoull(reply.element[0].str, NULL, 10)
+    f.number = f.applied = f.safe = f.claimed_number = strtoull(reply.element[1].str, NULL, 10)
+    got = files_read(f, reply)
+    freeReplyObject(reply)
+    return -1 if got < 0 or log_files_sync(f) < 0 else 0
+
+
+cdef void log_files_free(RemoteFiles* f) noexcept nogil:
+    cdef LogOperation* o = f.first
+    while o != NULL:
+        f.first = o.next
+        redisFreeCommand(o.command)
+        free(o)
+        o = f.first
+    while f.files != NULL:
+        file_remove(f, f.files)
+    free(f.descriptors)
+    f.descriptors = NULL
+    f.n_descriptors = 0
+    f.last = f.unsent = NULL

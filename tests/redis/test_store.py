@@ -1,0 +1,194 @@
+"""Run the store on files in Redis: any order of its functions, kills of its process, and its cleaning."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis.stateful import rule, run_state_machine_as_test
+from mosq._core import PyStore, scan
+from mosq._redis import LogFiles
+from tests.harness.effort import tries
+from tests.redis.server import PLACE_OF_TESTS, Server
+from tests.store.owner import Owner
+from tests.store.test_machine import Machine
+
+ROOT = Path(__file__).parents[2]
+
+
+class RedisDisk:
+    """Stands for the disk of the store's tests."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.log = server.files()
+        self.broken = None
+        self.faults: dict[str, int] = {}
+
+    def file_ops(self) -> object:
+        return self.log.file_ops()
+
+    def kill(self) -> None:
+        """End the process: operations that were not sent are lost, and the next process takes the store."""
+        self.log = self.server.files()
+
+
+class RedisMachine(Machine):
+    server: Server
+
+    def __init__(self) -> None:
+        super(Machine, self).__init__()
+        self.server.call("FLUSHALL")
+        self.disk = RedisDisk(self.server)          # type: ignore[assignment]
+        self.begin(Owner(self.disk))                # type: ignore[arg-type]
+
+    @rule(times=st.integers(1, 3))
+    def fault(self, times: int) -> None:            # type: ignore[override]
+        for _ in range(times):
+            self.server.cut()
+
+    @rule()
+    def little_space(self) -> None:                 # type: ignore[override]
+        self.server.call("CONFIG", "SET", "maxmemory", "1")
+
+    @rule()
+    def space(self) -> None:
+        self.server.call("CONFIG", "SET", "maxmemory", "0")
+
+    @rule()
+    def read_back(self) -> None:                    # type: ignore[override]
+        key = min(self.owner.place, default=None)
+        if key is None or self.owner.place[key] >= self.owner.store.written():
+            return
+        assert self.owner.store.read([self.owner.place[key]], cookie=key)
+        self.owner.turn()
+        answers = self.owner.store.read_next()
+        if self.owner.place[key] < self.owner.store.written():
+            assert [(a[0], a[1], a[4][4:]) for a in answers] == [(key, self.owner.place[key], self.owner.table[key])]
+
+    @rule()
+    def power_cut(self) -> None:                    # type: ignore[override]
+        """Kill Redis as well; all that it has done is in its append-only file."""
+        self.server.kill()
+        self.server.start()
+        self.kill()
+
+    def teardown(self) -> None:
+        self.server.call("CONFIG", "SET", "maxmemory", "0")
+
+
+@pytest.mark.again("properties")
+def test_the_store_keeps_its_promises_on_files_in_redis() -> None:
+    with Server() as RedisMachine.server:
+        run_state_machine_as_test(RedisMachine, settings=settings(  # type: ignore[no-untyped-call]
+            max_examples=tries(100, 12), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)))
+
+
+def test_cleaning_bounds_the_memory_of_redis(server: Server) -> None:
+    owner = Owner(RedisDisk(server))                # type: ignore[arg-type]
+    for n in range(300):
+        for key in range(8):
+            owner.put(key, bytes([n & 255]) * 900)
+        owner.seal()
+        owner.turn()
+        owner.clean()
+    owner.settle()
+    assert owner.store.stats()["cleaned"] > 50
+    assert server.contents() <= owner.store.stats()["segments"] + 2      # and the lock, and no spare
+    assert len(scan(PLACE_OF_TESTS, lambda _: None, disk=owner.disk)["ranges"]) == 0
+    assert owner.store.stats()["total_bytes"] < 2 * owner.live_bytes + 4 * 16384
+
+
+def test_nothing_counts_before_redis_has_it() -> None:
+    with Server() as server:
+        owner = Owner(RedisDisk(server))            # type: ignore[arg-type]
+        owner.put(1, b"one")
+        first = owner.seal()
+        owner.turn()
+        assert owner.store.written() == owner.store.synced() == first
+        server.kill()
+        owner.put(2, b"two")
+        second = owner.seal()
+        assert "error" in owner.turn()
+        assert owner.store.written() == first
+        assert "Cannot sync a segment in /d: Redis at 127.0.0.1:" in owner.store.error()
+        server.start()
+        assert "error_over" in owner.turn()
+        assert owner.store.written() == owner.store.synced() == second
+        assert owner.store.stats()["poisoned"] == 0
+        owner.store.abandon()
+        assert Owner(RedisDisk(server)).table == {1: b"one", 2: b"two"}     # type: ignore[arg-type]
+
+
+# ---- kills of the process
+
+WRITER = """
+import sys
+from mosq._core import PyStore
+from mosq._redis import LogFiles, RedisConnection
+log = LogFiles(RedisConnection([("127.0.0.1", int(sys.argv[1]))]), "log")
+store = PyStore("/d", segment_bytes=16384, disk=log)
+store.recover()
+store.start()
+n = 0
+while True:
+    store.append(1, b"%06d" % n * 50)
+    end = store.seal()
+    while store.written() < end:
+        store.wait()
+        if log.ended:
+            sys.exit(print(store.error()))
+    n += 1
+    print(n, end, flush=True)
+"""
+
+
+def writer(server: Server) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", WRITER, str(server.port)], stdout=subprocess.PIPE, text=True,
+                            env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def records(log: LogFiles) -> tuple[list[bytes], int]:
+    store = PyStore(PLACE_OF_TESTS, disk=log)
+    found, loss = store.recover()
+    assert loss["bytes"] == 0
+    assert store.close() is None
+    return [body for _, _, _, body in found], loss["end_lsn"]
+
+
+@pytest.mark.parametrize("lines", [1, 2, 50, 117])
+def test_a_killed_process_leaves_all_that_it_has_reported(server: Server, lines: int) -> None:
+    with writer(server) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(lines)][-1].split()
+        process.kill()
+    found, end = records(server.files())
+    assert len(found) >= int(said[0])
+    assert end >= int(said[1])
+    assert found == [b"%06d" % n * 50 for n in range(len(found))]
+
+
+def test_a_stopped_process_that_wakes_up_writes_nothing(server: Server) -> None:
+    with writer(server) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGSTOP)
+        log = server.files()
+        store = PyStore(PLACE_OF_TESTS, disk=log)
+        before, _ = store.recover()
+        store.append(2, b"of the next owner")
+        end = store.seal()
+        store.turn()
+        store.poll()
+        assert store.written() == end
+        number = server.head()[b"number"]
+        process.send_signal(signal.SIGCONT)
+        assert "another process has taken this store" in process.stdout.read().splitlines()[-1]
+        assert server.head()[b"number"] == number
+    assert store.close() is None
+    assert len(records(server.files())[0]) == len(before) + 1
