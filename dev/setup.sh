@@ -69,6 +69,8 @@ need_for_tests() {
     command -v chromium-headless-shell >/dev/null || missing+=(chromium-headless-shell)
     # tests/monitoring runs prometheus and promtool, not as a service
     command -v promtool >/dev/null || missing+=(prometheus)
+    # tests/cluster runs redis-server, not as a service
+    command -v redis-server >/dev/null || missing+=(redis-server)
     # tests/trace reads the captures of mosq trace
     command -v tshark >/dev/null || missing+=(tshark)
     has_java || missing+=(openjdk-17-jre-headless)
