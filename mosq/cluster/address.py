@@ -22,7 +22,7 @@ PASSWORD_FILE_BYTES = 4096
 
 @dataclass(frozen=True)
 class Address:
-    """Where Redis is. Exactly one of `hosts` and `path` is set."""
+    """The place of Redis. Exactly one of `hosts` and `path` is set."""
 
     hosts: tuple[tuple[str, int], ...] = ()     # of Redis, or of Sentinels
     master: str = ""                # its name for Sentinels; empty: there are none

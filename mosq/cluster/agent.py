@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mosq.cluster.requests import Answer, Request
 
     class Asks(Protocol):
-        """What answers requests: a Registry."""
+        """An object that answers requests: a Registry."""
 
         def ask(self, request: Request) -> Answer:
             """Return the answer. Raises AwayError."""

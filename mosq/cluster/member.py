@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from mosq.cluster.requests import Answer, Request, View
 
     class Workers(Protocol):
-        """The workers of this machine. Each call returns at once."""
+        """The workers of this machine. Each call but `kill` returns at once."""
 
         def start(self, worker: int, token: int, until_s: float) -> None:
             """Start a worker. Its store must refuse older tokens. The worker serves no client after `until_s`."""
@@ -68,8 +68,9 @@ if TYPE_CHECKING:
         def stop(self, worker: int) -> None:
             """Stop a worker in good order; `Member.ended` follows."""
 
-        def kill(self, worker: int) -> None:
-            """End a worker now. When this returns, it serves no client and writes nothing."""
+        def kill(self, workers: list[int]) -> None:
+            """End workers now. When this returns, they serve no client and write nothing. It must take less than the
+            margin."""
 
         def lease(self, until_s: float) -> None:
             """Take the time until which workers may serve, also if this process gives no sign of life."""
@@ -107,7 +108,7 @@ class Member:
         self._number = 0                # of the last beat
         self._due_s = float("-inf")     # of the next beat
         self._todo: list[Change] = []   # changes that follow from the last view, the next one last
-        # of the last view: entries, announcements and living nodes; the node of each worker; who may get workers
+        # of the last view: entries, announcements and living nodes; the node of each worker; nodes that may get workers
         self._table: tuple[dict[int, str], dict[str, str], dict[str, str]] | None = None
         self._owners: list[str | None] = []
         self._takers: dict[str, int] = {}
@@ -118,7 +119,7 @@ class Member:
 
     @property
     def out(self) -> bool:
-        """Whether this node has left, or was replaced."""
+        """Return whether this node has left, or was replaced."""
         return self._phase == OUT
 
     def running(self) -> set[int]:
@@ -270,7 +271,7 @@ class Member:
         for worker, entry in list(self._running.items()):
             if view.workers.get(worker, "") != entry:
                 self._report(f"Worker {worker + 1} has another node now, and is killed here.")
-                self._forget(worker)
+                self._kill([worker])
         dead = self.observer.dead
         living = {name: run_of(beat) for name, beat in view.beats.items() if name == self.name or not dead(name)}
         table = view.workers, view.announcements, living
@@ -344,14 +345,14 @@ class Member:
     def _owns_any(self) -> bool:
         return self._table is not None and any(entry_of(text).run == self.run for text in self._table[0].values())
 
-    def _forget(self, worker: int) -> None:
-        del self._running[worker]
-        self._stopping.discard(worker)
-        self._workers.kill(worker)
+    def _kill(self, workers: list[int]) -> None:
+        for worker in workers:
+            del self._running[worker]
+            self._stopping.discard(worker)
+        self._workers.kill(workers)
 
     def _kill_all(self) -> None:
-        for worker in sorted(self._running):
-            self._forget(worker)
+        self._kill(sorted(self._running))
         self._todo.clear()
 
 

@@ -26,6 +26,7 @@ from mosq.cluster.address import Address
 from mosq.cluster.entries import announcement_of, check_name, entry_of
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.requests import Answer, Beat, Change, Join, Leave, Look, View
+from mosq.cluster.terms import Terms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,10 +44,11 @@ NAMES = {Look: scripts.LOOK, Join: scripts.JOIN, Beat: scripts.BEAT, Change: scr
 class Registry:
     """The data of one cluster in Redis. `name` and `run` are those of this node."""
 
-    def __init__(self, address: Address, cluster: str, name: str, run: str, *, timeout_s: float, confirmations: int = 0,
+    def __init__(self, address: Address, cluster: str, name: str, run: str, terms: Terms, *, confirmations: int = 0,
                  secret: bytes = b"") -> None:
         self.cluster, self.name, self.run = check_name(cluster, "cluster"), check_name(name, "node"), run
-        self._address, self._timeout_s, self._secret = address, timeout_s, secret
+        self._address, self._terms, self._secret = address, terms, secret
+        self._timeout_s = terms.request_s
         self._confirmations = confirmations
         self._keys = scripts.keys_of(cluster)
         self._id = ""
@@ -62,8 +64,8 @@ class Registry:
         if not 1 <= workers <= WORKERS_MAX:
             raise RefusedError(f"a cluster has 1 to {WORKERS_MAX} workers")
         salt = secrets.token_hex(16)
-        fields = {"id": secrets.token_hex(16), "workers": workers, "confirmations": self._confirmations,
-                  "protocol": PROTOCOL, "salt": salt, "proof": self._proof(salt)}
+        fields = {"id": secrets.token_hex(16), "protocol": PROTOCOL, "salt": salt, "proof": self._proof(salt),
+                  **self._fixed(workers)}
         pairs = [part for pair in fields.items() for part in pair]
         self._check(workers, _pairs(self._run(scripts.CREATE, pairs)[1]))
 
@@ -96,10 +98,16 @@ class Registry:
         if not hmac.compare_digest(fields["proof"], self._proof(fields["salt"])):
             raise RefusedError(f"the cluster {self.cluster} has another secret: it is another cluster, or the secret "
                                "of this node is wrong")
-        for what, ours in (("workers", workers), ("confirmations", self._confirmations)):
-            if int(fields[what]) != ours:
-                raise RefusedError(f"the cluster {self.cluster} has {fields[what]} {what}, and this node is configured "
-                                   f"for {ours}")
+        for what, ours in self._fixed(workers).items():
+            if fields.get(what) != ours:
+                raise RefusedError(f"the cluster {self.cluster} has {fields.get(what)} {what}, and this node is "
+                                   f"configured for {ours}")
+
+    def _fixed(self, workers: int) -> dict[str, str]:
+        """Return the values that are the same for all nodes. With two leases, two nodes could run one worker."""
+        return {"workers": str(workers), "confirmations": str(self._confirmations),
+                "milliseconds of lease": str(round(self._terms.lease_s * 1000)),
+                "milliseconds of margin": str(round(self._terms.margin_s * 1000))}
 
     def _proof(self, salt: str) -> str:
         return hashlib.pbkdf2_hmac("sha256", self._secret, bytes.fromhex(salt), ROUNDS).hex()

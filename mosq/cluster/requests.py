@@ -45,7 +45,7 @@ Request = Look | Join | Beat | Change | Leave
 
 
 class View(NamedTuple):
-    """What is in Redis at one moment."""
+    """The content of Redis at one moment."""
 
     source: str                 # identity of the server, and of its time as the primary
     beats: dict[str, str]       # by the name of the node

@@ -2,7 +2,7 @@
 
 All keys of a cluster have one hash tag:
 
-    mosq:{CLUSTER}:cluster          hash: id, workers, confirmations, protocol, salt, proof
+    mosq:{CLUSTER}:cluster          hash: id, protocol, salt and proof of the secret, and what is fixed (registry.py)
     mosq:{CLUSTER}:beats            hash: node -> beat
     mosq:{CLUSTER}:announcements    hash: node -> announcement
     mosq:{CLUSTER}:workers          hash: number from 0 -> entry

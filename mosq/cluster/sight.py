@@ -1,4 +1,4 @@
-"""Who lives, judged by the clock of this node alone. Knows no Redis and no clock: times come with each call.
+"""The nodes that live, judged by the clock of this node alone. Knows no Redis and no clock: times come with each call.
 
 A node increments its beat in Redis. Another node that has seen the same beat for `death_s` of its own monotonic time
 takes it for dead. This holds only for time in which it could read:

@@ -66,10 +66,12 @@ class Processes:
     def stop(self, worker: int) -> None:
         self.processes[worker].terminate()
 
-    def kill(self, worker: int) -> None:
-        process = self.processes.pop(worker)
-        process.kill()
-        process.wait()
+    def kill(self, workers: list[int]) -> None:
+        processes = [self.processes.pop(worker) for worker in workers]
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
 
     def lease(self, until_s: float) -> None:
         os.pwrite(self.until.fileno(), struct.pack("d", until_s), 0)
@@ -77,7 +79,7 @@ class Processes:
 
 def node(address: str, name: str, folder: Path, lease_s: float, margin_s: float, count: int) -> int:
     terms, run = Terms(lease_s, margin_s), secrets.token_hex(16)
-    registry = Registry(parse_address(address), "c", name, run, timeout_s=terms.request_s)
+    registry = Registry(parse_address(address), "c", name, run, terms)
     while True:
         try:
             registry.open(count)

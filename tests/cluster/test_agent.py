@@ -83,8 +83,9 @@ class Fake:
         self.calls.put(("stop", worker))
         self.agent.ended(worker, self.token)
 
-    def kill(self, worker: int) -> None:
-        self.calls.put(("kill", worker))
+    def kill(self, workers: list[int]) -> None:
+        for worker in workers:
+            self.calls.put(("kill", worker))
 
     def lease(self, until_s: float) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Test one node without I/O (mosq/cluster/member.py): what it asks, starts, stops and kills, step by step."""
+"""Test one node without I/O (mosq/cluster/member.py): its requests, starts, stops and kills, step by step."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class One:
     def stop(self, worker: int) -> None:
         self.calls.append(("stop", worker))
 
-    def kill(self, worker: int) -> None:
-        self.calls.append(("kill", worker))
+    def kill(self, workers: list[int]) -> None:
+        self.calls += [("kill", worker) for worker in workers]
 
     def lease(self, until_s: float) -> None:
         self.until_s = until_s

@@ -14,8 +14,10 @@ import pytest
 
 from mosq.cluster.address import Address
 from mosq.cluster.entries import entry_of
+from mosq.cluster.errors import AwayError
 from mosq.cluster.registry import Registry
 from mosq.cluster.scripts import keys_of
+from mosq.cluster.terms import Terms
 from tests.cluster.servers import Redis, wait_for
 from tests.harness.broker import ROOT
 from tests.harness.effort import TIMEOUT_S, tries
@@ -30,8 +32,8 @@ class Cluster:
     def __init__(self, folder: Path, redis: Redis) -> None:
         self.folder, self.redis = folder, redis
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
-        address = Address((("127.0.0.1", redis.port),))
-        Registry(address, "c", "operator", "r", timeout_s=TIMEOUT_S).create(WORKERS)
+        registry = Registry(Address((("127.0.0.1", redis.port),)), "c", "operator", "r", Terms(LEASE_S, MARGIN_S))
+        wait_for(lambda: created(registry), "the cluster is created")
 
     def start(self, name: str, workers: int = WORKERS) -> subprocess.Popen[bytes]:
         with (self.folder / f"log.{name}").open("ab") as log:
@@ -90,6 +92,14 @@ class Cluster:
             assert tokens == sorted(tokens)
 
 
+def created(registry: Registry) -> bool:
+    try:
+        registry.create(WORKERS)
+    except AwayError:               # a busy machine
+        return False
+    return True
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with Redis(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as redis:
@@ -121,18 +131,6 @@ def test_a_node_that_is_stopped_for_longer_than_the_lease_has_no_worker_when_it_
     cluster.nodes["a"].send_signal(signal.SIGCONT)
     wait_for(lambda: "The lease of this node is over" in cluster.log("a"), "node a notices it")
     cluster.wait_shared("a", "b")
-    cluster.audit()
-
-
-def test_a_short_stop_moves_nothing(cluster: Cluster) -> None:
-    """The nodes notice nothing of a pause of Redis below the lease, so they write under the same tokens."""
-    cluster.start("a")
-    cluster.wait_at("a")
-    heads = [cluster.head(worker) for worker in range(WORKERS)]
-    cluster.redis.pause()
-    cluster.redis.resume()
-    cluster.wait_at("a")
-    assert [cluster.head(worker) for worker in range(WORKERS)] == heads or "The lease of this node is over" in cluster.log("a")
     cluster.audit()
 
 

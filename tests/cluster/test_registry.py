@@ -14,12 +14,15 @@ from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.registry import Registry
 from mosq.cluster.requests import ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Request
+from mosq.cluster.terms import Terms
 from tests.cluster.model import State, apply
 from tests.cluster.servers import Redis, Sentinel, wait_for
 from tests.harness.broker import free_port
 from tests.harness.effort import TIMEOUT_S, tries
 
 TEXT = Announcement().text
+PATIENT = Terms(4 * TIMEOUT_S)      # a request has TIMEOUT_S
+BRISK = Terms(8.0)                  # 2 s
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,7 @@ def empty(server: Redis) -> Redis:
 
 def registry_of(server: Redis, name: str = "a", run: str = "r1", **options) -> Registry:
     address = Address((("127.0.0.1", server.port),), password=server.password)
-    return Registry(address, options.pop("cluster", "c"), name, run, timeout_s=options.pop("timeout_s", TIMEOUT_S), **options)
+    return Registry(address, options.pop("cluster", "c"), name, run, options.pop("terms", PATIENT), **options)
 
 
 def open_registry(server: Redis, name: str = "a", run: str = "r1", **options) -> Registry:
@@ -62,22 +65,16 @@ def test_a_node_creates_no_cluster(empty: Redis) -> None:
 
 @pytest.mark.parametrize(("workers", "options", "reason"), [
     (5, {}, "has 4 workers, and this node is configured for 5"),
-    (4, {"confirmations": 0, "secret": b"other"}, "another secret"),
+    (4, {"secret": b"other"}, "another secret"),
     (4, {"secret": b""}, "another secret"),
-], ids=["number", "secret", "no secret"])
+    (4, {"terms": Terms(PATIENT.lease_s + 1)}, "milliseconds of lease, and this node is configured for"),
+    (4, {"terms": Terms(PATIENT.lease_s, 9.0)}, "has 2000 milliseconds of margin, and this node is configured for 9000"),
+], ids=["number", "secret", "no secret", "lease", "margin"])
 def test_a_node_with_another_configuration_is_refused(empty: Redis, workers: int, options: dict, reason: str) -> None:
     registry_of(empty, secret=b"s").create(4)
     for refused in (Registry.create, Registry.open):
         with pytest.raises(RefusedError, match=reason):
             refused(registry_of(empty, **{"secret": b"s", **options}), workers)
-
-
-def test_another_number_of_confirmations_is_refused(empty: Redis) -> None:
-    registry_of(empty).create(4)
-    fields = empty.client()
-    fields.hset("mosq:{c}:cluster", "confirmations", 1)
-    with pytest.raises(RefusedError, match="has 1 confirmations, and this node is configured for 0"):
-        registry_of(empty).open(4)
 
 
 def test_the_secret_is_not_in_redis(empty: Redis) -> None:
@@ -104,7 +101,7 @@ def test_a_cluster_has_1_to_64_workers(empty: Redis, workers: int) -> None:
 @pytest.mark.parametrize(("cluster", "name"), [("", "a"), ("c}", "a"), ("c", "a b"), ("c", "-a"), ("c", "x" * 65)])
 def test_names_that_would_break_a_key_or_an_entry_are_refused(cluster: str, name: str) -> None:
     with pytest.raises(ValueError, match="the name of a"):
-        Registry(Address((("h", 1),)), cluster, name, "r", timeout_s=1)
+        Registry(Address((("h", 1),)), cluster, name, "r", PATIENT)
 
 
 def test_clusters_of_two_names_know_nothing_of_each_other(empty: Redis) -> None:
@@ -260,7 +257,7 @@ def test_a_restart_is_another_source_and_flushed_scripts_are_loaded_again(tmp_pa
 
 def test_an_address_without_redis_is_away() -> None:
     port = free_port()
-    registry = Registry(parse_address(f"redis://:secret@127.0.0.1:{port}"), "c", "a", "r", timeout_s=5)
+    registry = Registry(parse_address(f"redis://:secret@127.0.0.1:{port}"), "c", "a", "r", PATIENT)
     with pytest.raises(AwayError, match=f"Redis at redis://127.0.0.1:{port}/0: .*refused") as caught:
         registry.ask(Look())
     assert "secret" not in str(caught.value)
@@ -272,7 +269,7 @@ def test_a_wrong_password_is_not_shown(tmp_path: Path) -> None:
         for text, reason in ((f"redis://:wrong-one@127.0.0.1:{server.port}", "invalid username-password|WRONGPASS"),
                              (f"redis://127.0.0.1:{server.port}", "uthentication required")):
             with pytest.raises(AwayError, match=reason) as caught:
-                Registry(parse_address(text), "c", "a", "r", timeout_s=TIMEOUT_S).open(4)
+                Registry(parse_address(text), "c", "a", "r", PATIENT).open(4)
             assert "one" not in str(caught.value).replace("without", "")
 
 
@@ -288,7 +285,7 @@ def test_a_redis_that_is_out_of_memory_is_away(tmp_path: Path) -> None:
 
 def test_a_redis_that_does_not_answer_is_away_after_the_timeout(tmp_path: Path) -> None:
     with Redis(tmp_path) as server:
-        registry = open_registry(server, timeout_s=0.5)
+        registry = open_registry(server, terms=Terms(2.0))
         server.pause()
         with pytest.raises(AwayError, match=r"[Tt]imeout|timed out"):
             registry.ask(Look())
@@ -306,7 +303,7 @@ def answers(registry: Registry) -> bool:
 def test_a_unix_socket_and_another_database(tmp_path: Path) -> None:
     path = tmp_path / "r.sock"
     with Redis(tmp_path, "--unixsocket", str(path)) as server:
-        registry = Registry(parse_address(f"redis+unix://{path}?db=3"), "c", "a", "r1", timeout_s=TIMEOUT_S)
+        registry = Registry(parse_address(f"redis+unix://{path}?db=3"), "c", "a", "r1", PATIENT)
         registry.create(4)
         registry.open(4)
         assert registry.ask(Join("", TEXT)).status == DONE
@@ -321,9 +318,15 @@ def replicated(tmp_path: Path) -> Iterator[list[Redis]]:
         yield [one, two]
 
 
+def test_another_number_of_confirmations_is_refused(replicated: list[Redis]) -> None:
+    open_registry(replicated[0], confirmations=1)
+    with pytest.raises(RefusedError, match="has 1 confirmations, and this node is configured for 0"):
+        registry_of(replicated[0]).open(4)
+
+
 def test_a_request_counts_when_a_replica_has_confirmed_it(replicated: list[Redis]) -> None:
     one, two = replicated
-    registry = open_registry(one, confirmations=1, timeout_s=2)
+    registry = open_registry(one, confirmations=1, terms=BRISK)
     assert registry.ask(Join("", TEXT)).status == DONE
     two.pause()
     for number in (1, 2):           # also on the fresh connection after the first one
@@ -344,8 +347,7 @@ def test_a_replica_is_not_used_and_of_several_hosts_the_primary_is(replicated: l
     one, two = replicated
     with pytest.raises(AwayError, match="it is a replica, not the primary"):
         registry_of(two).open(4)
-    registry = Registry(parse_address(f"redis://127.0.0.1:{free_port()},127.0.0.1:{two.port},127.0.0.1:{one.port}"), "c", "a", "r1",
-                        timeout_s=TIMEOUT_S)
+    registry = Registry(parse_address(f"redis://127.0.0.1:{free_port()},127.0.0.1:{two.port},127.0.0.1:{one.port}"), "c", "a", "r1", PATIENT)
     registry.create(4)
     registry.open(4)
     assert registry.ask(Join("", TEXT)).status == DONE
@@ -370,7 +372,7 @@ def test_sentinel_names_the_primary_after_a_failover(replicated: list[Redis], tm
     with Sentinel(tmp_path, one, "sentinel") as sentinel:
         wait_for(lambda: sentinel.knows(1), "the Sentinel knows the replica")
         address = parse_address(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{sentinel.port}/main")
-        registry = Registry(address, "c", "a", "r1", timeout_s=2)
+        registry = Registry(address, "c", "a", "r1", BRISK)
         registry.create(4)
         registry.open(4)
         assert registry.ask(Join("", TEXT)).status == DONE
@@ -380,6 +382,6 @@ def test_sentinel_names_the_primary_after_a_failover(replicated: list[Redis], tm
         wait_for(lambda: answers(registry), "the promoted replica answers")
         assert source_of(registry) != first
         assert registry.ask(Beat(1, "")).status == DONE
-        wrong = Registry(parse_address(f"redis+sentinel://127.0.0.1:{sentinel.port}/other"), "c", "a", "r1", timeout_s=2)
+        wrong = Registry(parse_address(f"redis+sentinel://127.0.0.1:{sentinel.port}/other"), "c", "a", "r1", BRISK)
         with pytest.raises(AwayError, match="other"):
             wrong.open(4)

@@ -1,4 +1,4 @@
-"""Test who lives, as one node sees it (mosq/cluster/sight.py)."""
+"""Test which nodes live, as one node sees it (mosq/cluster/sight.py)."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Violation(AssertionError):
 
 
 class Options:
-    """What a schedule may differ in from the product, to test the simulator."""
+    """The parts in which a schedule may differ from the product, to test the simulator."""
 
     def __init__(self, *, member: type[Member] = Member, terms: Terms | None = None, confirmations: int | None = None) -> None:
         self.member, self.terms, self.confirmations = member, terms or Terms(), confirmations
@@ -221,8 +221,9 @@ class Node:
             del self.running[worker]
             self.event(run, False, self.member.ended, worker, start[0])
 
-    def kill(self, worker: int) -> None:
-        self.running.pop(worker, None)
+    def kill(self, workers: list[int]) -> None:
+        for worker in workers:
+            self.running.pop(worker, None)
 
     def lease(self, until_s: float) -> None:
         pass
