@@ -7,13 +7,14 @@ out and answers come in; every call has the time. Knows no Redis, no thread and 
                          a worker whose entry is another one than this node's -> kill
     lease over -> kill all
 
-Rules, each of which the simulator (tests/cluster) misses if it is left out:
+Rules. The simulator (tests/cluster) fails without them:
 
 1. Own lease: a node runs workers only until `lease_s` after it sent its last confirmed beat. It looks at its clock
    before all else, so a process that was stopped for long kills its workers when it continues, before it acts.
 2. Death by own clock: another node's worker is claimed after its beat did not change for `lease_s + margin_s` here.
 3. A new token for each start, also for that of an own worker after a lost lease: the store refuses the old one.
-4. Redis away, or another server: observation begins again (sight.py).
+4. Redis away, or another server: observation begins again (sight.py). A claim goes only to the server whose view led
+   to it; this part is too rare for the simulator to miss.
 5. Confirmed writes: a beat or claim counts when as many replicas as agreed have it (registry.py). A primary that was
    cut off with its clients confirms nothing.
 
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
             """Start a worker. Its store must refuse older tokens. The worker serves no client after `until_s`."""
 
         def stop(self, worker: int) -> None:
-            """Stop a worker in good order; `Member.ended` follows."""
+            """Stop a worker in good order, or kill it after a while; `Member.ended` follows."""
 
         def kill(self, workers: list[int]) -> None:
             """End workers now. When this returns, they serve no client and write nothing. It must take less than the
@@ -152,8 +153,8 @@ class Member:
     def check(self, now_s: float) -> None:
         """Kill all workers if the lease is over. Each other call does this first."""
         if self._running and now_s >= self.lease_until_s:
-            self._report("The lease of this node is over: no beat was confirmed in time. Its workers are killed.")
             self._kill_all()
+            self._report("The lease of this node is over: no beat was confirmed in time. Its workers were killed.")
 
     def wake_s(self) -> float:
         """Return when `turn` has something to do, while no request waits for its answer."""
@@ -243,8 +244,8 @@ class Member:
 
     def _lose_name(self, text: str) -> None:
         self.error = NameUsedError(text)
-        self._report(f"Error: {text}")
         self.end()
+        self._report(f"Error: {text}")
 
     # ---- beats and the view
 
@@ -270,8 +271,8 @@ class Member:
         """Act on a view."""
         for worker, entry in list(self._running.items()):
             if view.workers.get(worker, "") != entry:
-                self._report(f"Worker {worker + 1} has another node now, and is killed here.")
                 self._kill([worker])
+                self._report(f"Worker {worker + 1} has another node now, and was killed here.")
         dead = self.observer.dead
         living = {name: run_of(beat) for name, beat in view.beats.items() if name == self.name or not dead(name)}
         table = view.workers, view.announcements, living
@@ -298,7 +299,7 @@ class Member:
                 entry = Entry(token, "", "")
             else:
                 entry = Entry(self._next_token(token), self.name, self.run)
-            self._todo.append(Change(worker, text, text_of(entry)))
+            self._todo.append(Change(worker, text, text_of(entry), view.source))
 
     def _next_token(self, token: int) -> int:
         return next_token(token, self._random_bits(RANDOM_BITS))
@@ -349,7 +350,8 @@ class Member:
         for worker in workers:
             del self._running[worker]
             self._stopping.discard(worker)
-        self._workers.kill(workers)
+        if workers:
+            self._workers.kill(workers)
 
     def _kill_all(self) -> None:
         self._kill(sorted(self._running))

@@ -52,6 +52,7 @@ class Registry:
         self._confirmations = confirmations
         self._keys = scripts.keys_of(cluster)
         self._id = ""
+        self._source = ""               # the server that has answered on this connection
         self._client: redis.Redis | None = None
         self._hashes: dict[str, str] = {}       # script -> its hash, when the present server has it
 
@@ -116,6 +117,8 @@ class Registry:
 
     def ask(self, request: "Request") -> Answer:
         """Send a request; return the answer. Raises AwayError."""
+        if isinstance(request, Change) and request.source not in ("", self._source):
+            raise AwayError(f"Redis at {self._address}: the connection is new, and another server may answer")
         source, answer = self._run(NAMES[type(request)], [self._id, *self._arguments(request)])
         status, rest = answer[0], answer[1:]
         if len(rest) == 3:
@@ -125,11 +128,13 @@ class Registry:
     def _arguments(self, request: "Request") -> "Sequence[Any]":
         if isinstance(request, Look):
             return ()
+        if isinstance(request, Change):
+            return self.name, self.run, *request[:3]
         return self.name, self.run, *request
 
     def close(self) -> None:
         """End the connection."""
-        client, self._client = self._client, None
+        client, self._client, self._source = self._client, None, ""
         if client is not None:
             client.close()
 
@@ -161,6 +166,7 @@ class Registry:
         if confirmed < self._confirmations:
             self.close()
             raise AwayError(f"Redis at {self._address}: {confirmed} of {self._confirmations} replicas have confirmed")
+        self._source = source
         return source, answer
 
     def _connect(self) -> redis.Redis:

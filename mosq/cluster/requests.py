@@ -30,11 +30,13 @@ class Beat(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Replace the entry of a worker, if it is as expected. A claim and a return are both changes."""
+    """Replace the entry of a worker, if it is as expected. A claim and a return are both changes. `source`: the server
+    whose view led to it, which alone may carry it out; empty: any."""
 
     worker: int
     expected: str
     entry: str
+    source: str = ""
 
 
 class Leave(NamedTuple):

@@ -98,6 +98,7 @@ def test_a_node_joins_and_claims_after_lease_and_margin() -> None:
     assert node.calls == [("start", 0, token), ("start", 1, token)]
     assert steps.state.workers == {0: f"{token} a r", 1: f"{token} a r"}
     assert node.until_s > steps.now + 3
+    assert {request.source for request in node.asked if isinstance(request, Change)} == {"s"}
 
 
 def test_the_lease_ends_without_redis_and_workers_start_again_with_other_tokens() -> None:
@@ -107,7 +108,7 @@ def test_the_lease_ends_without_redis_and_workers_start_again_with_other_tokens(
     assert node.calls == []
     steps.run(0.2 + TERMS.beat_s)
     assert node.names() == [("kill", 0), ("kill", 1)]
-    assert node.lines == ["away", "The lease of this node is over: no beat was confirmed in time. Its workers are killed."]
+    assert node.lines == ["away", "The lease of this node is over: no beat was confirmed in time. Its workers were killed."]
     steps.away = False
     node.calls.clear()
     steps.run(1)
@@ -147,7 +148,7 @@ def test_a_worker_with_another_node_in_the_table_is_killed() -> None:
                                        announcements={**steps.state.announcements, "b": Announcement().text})
     steps.run(1)
     assert node.names() == [("kill", 1)]
-    assert node.lines == ["Worker 2 has another node now, and is killed here."]
+    assert node.lines == ["Worker 2 has another node now, and was killed here."]
 
 
 def test_a_worker_that_ended_starts_again_with_another_token() -> None:

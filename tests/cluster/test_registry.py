@@ -255,6 +255,24 @@ def test_a_restart_is_another_source_and_flushed_scripts_are_loaded_again(tmp_pa
         assert source_of(registry) != first
 
 
+def test_a_change_goes_only_to_the_server_of_its_view(tmp_path: Path) -> None:
+    with Redis(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
+        registry = open_registry(server)
+        assert registry.ask(Join("", TEXT)).status == DONE
+        first = source_of(registry)
+        assert registry.ask(Change(0, "", "1 a r1", first)).status == DONE
+        server.kill()
+        server.start()
+        with pytest.raises(AwayError):
+            registry.ask(Look())
+        with pytest.raises(AwayError, match="another server may answer"):
+            registry.ask(Change(0, "1 a r1", "1", first))
+        assert source_of(registry) != first
+        with pytest.raises(AwayError, match="another server may answer"):
+            registry.ask(Change(0, "1 a r1", "1", first))
+        assert registry.ask(Change(0, "1 a r1", "1", source_of(registry))).status == DONE
+
+
 def test_an_address_without_redis_is_away() -> None:
     port = free_port()
     registry = Registry(parse_address(f"redis://:secret@127.0.0.1:{port}"), "c", "a", "r", PATIENT)

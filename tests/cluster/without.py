@@ -72,9 +72,10 @@ class NoGaps(Member):
 class OneServer(Member):
     """Does not notice that another server answers, or the same one after a restart."""
 
-    def _beaten(self, now_s, sent_s, answer) -> None:
-        super()._beaten(now_s, sent_s, answer._replace(view=answer.view and answer.view._replace(source="server")))
-
+    def __init__(self, *arguments, **options) -> None:
+        super().__init__(*arguments, **options)
+        see = self.observer.see
+        self.observer.see = lambda now_s, source, beats: see(now_s, "server", beats)
 
 
 RULES = {

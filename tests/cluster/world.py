@@ -299,6 +299,9 @@ class World:
             return                          # its connection has ended
         if node.cut and self.random.random() < 0.7:
             return
+        if isinstance(request, Change) and request.source not in ("", source):
+            self.after(self.delay(), self.reply, node, run, number, server, source, "another server")
+            return
         state, answer = apply(server.state, source, "id", node.name, run_name, request)
         if state is not server.state:
             server.take(state)
