@@ -143,7 +143,7 @@ REQUESTS = st.one_of(
     st.builds(Look), st.builds(Leave),
     st.builds(Join, st.sampled_from(["", "r1 0", "r1 1", "r1 2", "r2 0", "q1 1"]), st.just(TEXT)),
     st.builds(Beat, st.integers(1, 4), st.sampled_from(["", Announcement(3).text])),
-    st.builds(Change, st.integers(0, 1), st.sampled_from(ENTRIES), st.sampled_from(ENTRIES[1:])))
+    st.builds(Change, st.integers(0, 1), st.sampled_from(ENTRIES), st.sampled_from(ENTRIES[1:]), st.just("")))
 
 
 @settings(max_examples=tries(1000, 60), suppress_health_check=[HealthCheck.function_scoped_fixture])
