@@ -72,7 +72,7 @@ need_for_tests() {
     command -v promtool >/dev/null || missing+=(prometheus)
     # tests/trace reads the captures of mosq trace
     command -v tshark >/dev/null || missing+=(tshark)
-    # tests/redis runs redis-server, not as a service
+    # tests/redis and tests/cluster run redis-server, not as a service
     command -v redis-server >/dev/null || missing+=(redis-server)
     has_java || missing+=(openjdk-17-jre-headless)
     need "${missing[@]}"

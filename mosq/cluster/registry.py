@@ -1,0 +1,251 @@
+"""The nodes and the table of workers in Redis. Blocks; one thread uses it.
+
+A request is three commands in one round trip: INFO (which server is it, and is it the primary), the script, and WAIT.
+It counts only if enough replicas have confirmed it. Their number belongs to the cluster: half of the servers, rounded
+down. Then the primary and the replicas that confirm are a majority: Sentinel promotes the replica with the most data
+among a majority, and it has all that counted. With one server alone the number is 0; a restart may lose its last
+writes, and sight.py makes that harmless.
+
+Any error ends the connection. The next request looks for the primary again. WAIT counts the writes of its connection
+only, and returns at once on a fresh one: so a lease is extended by a beat, which always writes, and never by a request
+that is sent again.
+"""
+
+import hashlib
+import hmac
+import secrets
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from mosq.cluster import scripts
+from mosq.cluster.address import Address
+from mosq.cluster.entries import announcement_of, check_name, entry_of
+from mosq.cluster.errors import AwayError, RefusedError
+from mosq.cluster.requests import Answer, Beat, Change, Join, Leave, Look, View
+from mosq.cluster.terms import Terms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from mosq.cluster.requests import Request
+
+WORKERS_MAX = 64                # as with cluster_local
+PROTOCOL = 1                    # of a new cluster
+ROUNDS = 100_000                # of PBKDF2 for the secret
+NAMES = {Look: scripts.LOOK, Join: scripts.JOIN, Beat: scripts.BEAT, Change: scripts.CHANGE, Leave: scripts.LEAVE}
+
+
+class Registry:
+    """The data of one cluster in Redis. `name` and `run` are those of this node."""
+
+    def __init__(self, address: Address, cluster: str, name: str, run: str, terms: Terms, *, confirmations: int = 0,
+                 secret: bytes = b"") -> None:
+        self.cluster, self.name, self.run = check_name(cluster, "cluster"), check_name(name, "node"), run
+        self._address, self._terms, self._secret = address, terms, secret
+        self._timeout_s = terms.request_s
+        self._confirmations = confirmations
+        self._keys = scripts.keys_of(cluster)
+        self._id = ""
+        self._source = ""               # the server that has answered on this connection
+        self._client: redis.Redis | None = None
+        self._hashes: dict[str, str] = {}       # script -> its hash, when the present server has it
+
+    # ---- the cluster
+
+    def create(self, workers: int) -> None:
+        """Make the cluster; the same call again changes nothing. Raises RefusedError if there is another one of this
+        name, and AwayError. Nodes never do this by themselves: to a Redis that has lost its data, they would be a new
+        cluster without sessions."""
+        if not 1 <= workers <= WORKERS_MAX:
+            raise RefusedError(f"a cluster has 1 to {WORKERS_MAX} workers")
+        salt = secrets.token_hex(16)
+        fields = {"id": secrets.token_hex(16), "protocol": PROTOCOL, "salt": salt, "proof": self._proof(salt),
+                  **self._fixed(workers)}
+        pairs = [part for pair in fields.items() for part in pair]
+        self._check(workers, _pairs(self._run(scripts.CREATE, pairs)[1]))
+
+    def open(self, workers: int, protocols: tuple[int, int] = (PROTOCOL, PROTOCOL)) -> None:
+        """Compare this node's configuration with the cluster. Raises RefusedError and AwayError."""
+        fields = _pairs(self._run(None, ["HGETALL", self._keys[0]])[1])
+        if not fields:
+            raise RefusedError(f"Redis has no cluster with the name {self.cluster}; create it first, or, if it was "
+                               "there, restore the data of Redis")
+        self._check(workers, fields)
+        low, high = protocols
+        if not low <= int(fields["protocol"]) <= high:
+            raise RefusedError(f"the cluster {self.cluster} has protocol {fields['protocol']}, and this version of "
+                               f"mosq knows {low} to {high}")
+        self._id = fields["id"]
+
+    def raise_protocol(self, to: int) -> str:
+        """Raise the protocol of the cluster after all nodes have a version that knows it. Return the name of a node
+        that does not; empty: it is done."""
+        answer = self._run(scripts.RAISE, [self._id, to])[1]
+        if answer[0] == "done":
+            return ""
+        if answer[0] == "changed":
+            return str(answer[1])
+        raise RefusedError(f"Redis has no cluster with the name {self.cluster}, or another one than before")
+
+    def _check(self, workers: int, fields: dict[str, str]) -> None:
+        if "proof" not in fields:
+            raise RefusedError(f"the key {self._keys[0]} in Redis is not that of a cluster of mosq")
+        if not hmac.compare_digest(fields["proof"], self._proof(fields["salt"])):
+            raise RefusedError(f"the cluster {self.cluster} has another secret: it is another cluster, or the secret "
+                               "of this node is wrong")
+        for what, ours in self._fixed(workers).items():
+            if fields.get(what) != ours:
+                raise RefusedError(f"the cluster {self.cluster} has {fields.get(what)} {what}, and this node is "
+                                   f"configured for {ours}")
+
+    def _fixed(self, workers: int) -> dict[str, str]:
+        """Return the values that are the same for all nodes. With two leases, two nodes could run one worker."""
+        return {"workers": str(workers), "confirmations": str(self._confirmations),
+                "milliseconds of lease": str(round(self._terms.lease_s * 1000)),
+                "milliseconds of margin": str(round(self._terms.margin_s * 1000))}
+
+    def _proof(self, salt: str) -> str:
+        return hashlib.pbkdf2_hmac("sha256", self._secret, bytes.fromhex(salt), ROUNDS).hex()
+
+    # ---- requests of a node
+
+    def ask(self, request: "Request") -> Answer:
+        """Send a request; return the answer. Raises AwayError."""
+        if isinstance(request, Change) and request.source not in ("", self._source):
+            raise AwayError(f"Redis at {self._address}: the connection is new, and another server may answer")
+        source, answer = self._run(NAMES[type(request)], [self._id, *self._arguments(request)])
+        status, rest = answer[0], answer[1:]
+        if len(rest) == 3:
+            return Answer(status, _view(source, rest))
+        return Answer(status, None, rest[0] if rest else "")
+
+    def _arguments(self, request: "Request") -> "Sequence[Any]":
+        if isinstance(request, Look):
+            return ()
+        if isinstance(request, Change):
+            return self.name, self.run, *request[:3]
+        return self.name, self.run, *request
+
+    def close(self) -> None:
+        """End the connection."""
+        client, self._client, self._source = self._client, None, ""
+        if client is not None:
+            client.close()
+
+    # ---- Redis
+
+    def _run(self, script: str | None, arguments: "Sequence[Any]") -> "tuple[str, Any]":
+        """Run a script, or a command if there is none; return the identity of the server and the answer."""
+        try:
+            client = self._client or self._connect()
+            pipe = client.pipeline(transaction=False)
+            pipe.execute_command("INFO", "replication")
+            if script is None:
+                pipe.execute_command(*arguments)
+            else:
+                pipe.execute_command("EVALSHA", self._hashes[script], len(self._keys), *self._keys, *arguments)
+            pipe.execute_command("WAIT", self._confirmations, int(self._timeout_s * 1000) // 2)
+            # an error that the pipeline raises by itself shows the command
+            info, answer, confirmed = results = pipe.execute(raise_on_error=False)
+            for error in results:
+                if isinstance(error, Exception):
+                    raise error
+            source = _source(info)
+        except (RedisError, OSError) as error:
+            self.close()
+            raise AwayError(f"Redis at {self._address}: {self._without_secrets(error)}") from None
+        except AwayError:
+            self.close()
+            raise
+        if confirmed < self._confirmations:
+            self.close()
+            raise AwayError(f"Redis at {self._address}: {confirmed} of {self._confirmations} replicas have confirmed")
+        self._source = source
+        return source, answer
+
+    def _connect(self) -> redis.Redis:
+        """Connect to the primary, and load the scripts."""
+        errors: list[str] = []
+        for place in self._places():
+            client = self._client_to(place)
+            try:
+                _source(client.execute_command("INFO", "replication"))
+                self._hashes = {text: client.script_load(text) for text in
+                                (scripts.CREATE, scripts.RAISE, *NAMES.values())}
+            except (RedisError, OSError, AwayError) as error:
+                errors.append(self._without_secrets(error))
+                client.close()
+            else:
+                self._client = client
+                return client
+        raise AwayError(f"Redis at {self._address}: {'; '.join(dict.fromkeys(errors))}")
+
+    def _places(self) -> "list[tuple[str, int] | None]":
+        address = self._address
+        if address.path:
+            return [None]
+        if not address.master:
+            return list(address.hosts)
+        options = {"socket_timeout": self._timeout_s / 2, "retry": Retry(NoBackoff(), 0), "protocol": 2,
+                   "ssl": address.tls}
+        sentinel = Sentinel(address.hosts, sentinel_kwargs=options)
+        try:
+            return [sentinel.discover_master(address.master)]
+        finally:
+            for one in sentinel.sentinels:
+                one.close()
+
+    def _client_to(self, place: "tuple[str, int] | None") -> redis.Redis:
+        address = self._address
+        options: dict[str, Any] = {
+            "db": address.db, "username": address.user, "password": address.password, "decode_responses": True,
+            "protocol": 2, "single_connection_client": False, "max_connections": 1, "retry": Retry(NoBackoff(), 0),
+            "socket_timeout": self._timeout_s, "socket_connect_timeout": self._timeout_s / 2,
+            "client_name": f"mosq-{self.name}",
+        }
+        if place is None:
+            return redis.Redis(unix_socket_path=address.path, **options)
+        return redis.Redis(host=place[0], port=place[1], ssl=address.tls, **options)
+
+    def _without_secrets(self, error: Exception) -> str:
+        text = str(error) or type(error).__name__
+        for secret in (self._address.password, self._address.user):
+            if secret:
+                text = text.replace(secret, "***")
+        return text
+
+
+def _source(info: "dict[str, Any] | str") -> str:
+    """Return the identity of a server, which changes when it is started again and when it becomes the primary. Raises
+    AwayError if it is not the primary."""
+    fields = info if isinstance(info, dict) else dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+    if fields.get("role") != "master":
+        raise AwayError("it is a replica, not the primary")
+    return str(fields["master_replid"])
+
+
+def _pairs(flat: "Sequence[str] | dict[str, str]") -> dict[str, str]:
+    """Return a hash of Redis as a dictionary."""
+    if isinstance(flat, dict):
+        return flat
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _view(source: str, hashes: "Sequence[Sequence[str]]") -> View:
+    """Read all hashes. Raises AwayError if a program other than mosq has written to them."""
+    beats, announcements, workers = map(_pairs, hashes)
+    try:
+        for name in beats:
+            announcement_of(announcements[name])
+        table = {int(worker): entry for worker, entry in workers.items()}
+        for entry in table.values():
+            entry_of(entry)
+    except (ValueError, KeyError, TypeError) as error:
+        raise AwayError(f"the data of the cluster in Redis are damaged: {error!r}") from None
+    return View(source, beats, announcements, table)

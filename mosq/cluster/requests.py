@@ -1,0 +1,61 @@
+"""The requests of a node to Redis, and the answers. `mosq/cluster/scripts.py` has the scripts that carry them out."""
+
+from typing import NamedTuple
+
+# status of an answer
+DONE = "done"                   # also if an earlier copy of the request did it
+CHANGED = "changed"             # the table has another entry than expected: another node was faster
+USED = "used"                   # another run has the name
+UNKNOWN = "unknown"             # Redis does not know this run; a server that lost its last writes may forget one
+MISSING = "missing"             # there is no cluster of this name: Redis has lost it, or it was never created
+ANOTHER = "another"             # the cluster of this name is another one than at the start of this node
+
+
+class Look(NamedTuple):
+    """Read all. Changes nothing."""
+
+
+class Join(NamedTuple):
+    """Become a node. `expected`: the beat of an earlier run that has died; empty: the name is new."""
+
+    expected: str
+    announcement: str
+
+
+class Beat(NamedTuple):
+    """Show that this node lives, and read all."""
+
+    number: int
+    announcement: str           # empty: as before
+
+
+class Change(NamedTuple):
+    """Replace the entry of a worker, if it is as expected. A claim and a return are both changes. `source`: the server
+    whose view led to it, which alone may carry it out; empty: any."""
+
+    worker: int
+    expected: str
+    entry: str
+    source: str = ""
+
+
+class Leave(NamedTuple):
+    """Stop being a node. A node without workers leaves."""
+
+
+Request = Look | Join | Beat | Change | Leave
+
+
+class View(NamedTuple):
+    """The content of Redis at one moment."""
+
+    source: str                 # identity of the server, and of its time as the primary
+    beats: dict[str, str]       # by the name of the node
+    announcements: dict[str, str]
+    workers: dict[int, str]     # without those that never ran
+
+
+class Answer(NamedTuple):
+    status: str
+    view: View | None = None    # of Look and Beat
+    beat: str = ""              # of a Join whose name is used: the beat of the other run

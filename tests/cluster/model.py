@@ -1,0 +1,76 @@
+"""A model of the cluster's data in Redis: what the scripts of mosq/cluster/scripts.py do, on an immutable state.
+
+test_scripts.py compares it with the real scripts in a real Redis. The simulator (world.py) replicates, delays and loses its states.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mosq.cluster.requests import (ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Request,
+                                   View)
+
+
+NOTHING: dict = {}                          # never changed
+
+
+class State(NamedTuple):
+    """All that Redis has. No dictionary in it changes."""
+
+    number: int                             # of changes before it
+    id: str = ""                            # of the cluster; empty: there is none
+    beats: dict[str, str] = NOTHING
+    announcements: dict[str, str] = NOTHING
+    workers: dict[int, str] = NOTHING
+    heads: dict[int, tuple[int, int]] = NOTHING     # of the stores: worker -> token, and the start that opened it
+
+
+def node_state(state: State, name: str, run: str) -> tuple[str, str]:
+    beat = state.beats.get(name)
+    if beat is None:
+        return UNKNOWN, ""
+    return (DONE if beat.startswith(run + " ") else USED), beat
+
+
+def apply(state: State, source: str, id: str, name: str, run: str, request: Request) -> tuple[State, Answer]:
+    """Carry out a request; return the next state, which is the same object if nothing changes, and the answer."""
+    if not state.id or state.id != id:
+        return state, Answer(ANOTHER if state.id else MISSING)
+    if isinstance(request, Look):
+        return state, whole(state, source)
+    status, beat = node_state(state, name, run)
+    if isinstance(request, Beat):
+        if status != DONE:
+            return state, Answer(status)
+        if request.number > int(beat[len(run) + 1:]):
+            announcements = {**state.announcements, name: request.announcement} if request.announcement else state.announcements
+            state = State(state.number + 1, id, {**state.beats, name: f"{run} {request.number}"}, announcements, state.workers, state.heads)
+        return state, whole(state, source)
+    if isinstance(request, Change):
+        if status != DONE:
+            return state, Answer(status)
+        entry = state.workers.get(request.worker, "")
+        if entry == request.entry:
+            return state, Answer(DONE)
+        if entry != request.expected:
+            return state, Answer(CHANGED)
+        return state._replace(number=state.number + 1, workers={**state.workers, request.worker: request.entry}), Answer(DONE)
+    if isinstance(request, Join):
+        if status == DONE:
+            return state, Answer(DONE)
+        if status == USED and beat != request.expected:
+            return state, Answer(USED, None, beat)
+        return state._replace(number=state.number + 1, beats={**state.beats, name: f"{run} 0"},
+                              announcements={**state.announcements, name: request.announcement}), Answer(DONE)
+    assert isinstance(request, Leave)
+    if status != DONE:
+        return state, Answer(DONE)
+    return state._replace(number=state.number + 1, beats=without(state.beats, name), announcements=without(state.announcements, name)), Answer(DONE)
+
+
+def whole(state: State, source: str) -> Answer:
+    return Answer(DONE, View(source, state.beats, state.announcements, state.workers))
+
+
+def without(fields: dict[str, str], name: str) -> dict[str, str]:
+    return {key: value for key, value in fields.items() if key != name}

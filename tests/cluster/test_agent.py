@@ -1,0 +1,144 @@
+"""Test the threads of an agent (mosq/cluster/agent.py) with a Redis that hangs, fails or answers, and real time."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import pytest
+
+from mosq.cluster.agent import Agent
+from mosq.cluster.errors import AwayError
+from mosq.cluster.member import Member, NameUsedError
+from mosq.cluster.requests import USED, Answer, Beat, Request
+from mosq.cluster.terms import Terms
+from tests.cluster.model import State, apply
+from tests.harness.effort import TIMEOUT_S
+
+
+class Fake:
+    """A Redis in this process, and the workers of the node. Each call of the workers is an event."""
+
+    def __init__(self) -> None:
+        self.state, self.lock = State(0, "id"), threading.Lock()
+        self.hangs = threading.Event()
+        self.goes_on = threading.Event()
+        self.error: Exception | None = None
+        self.closed = threading.Event()
+        self.calls: queue.SimpleQueue[tuple] = queue.SimpleQueue()
+        self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.member = Member("a", "r", 1, Terms(0.3, 0.1), self, report=self.lines.put)
+        self.agent = Agent(self, self.member)
+        self.raised: BaseException | None = None
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self) -> None:
+        try:
+            self.agent.run()
+        except NameUsedError as error:
+            self.raised = error
+
+    def __enter__(self) -> Fake:
+        self.thread.start()
+        assert self.next()[:2] == ("start", 0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.goes_on.set()
+        self.agent.stop()
+        self.thread.join(TIMEOUT_S)
+        assert not self.thread.is_alive()
+
+    def next(self) -> tuple:
+        return self.calls.get(timeout=TIMEOUT_S)
+
+    def next_until(self, *names: str) -> list[str]:
+        """Return the names of calls up to the first that is one of these. A busy machine loses leases."""
+        found = [self.next()[0]]
+        while found[-1] not in names:
+            found.append(self.next()[0])
+        return found
+
+    # ---- Redis
+
+    def ask(self, request: Request) -> Answer:
+        if self.hangs.is_set():
+            self.goes_on.wait()
+        if self.error is not None:
+            raise self.error
+        with self.lock:
+            self.state, answer = apply(self.state, "s", "id", "a", "r", request)
+        return answer
+
+    def close(self) -> None:
+        self.closed.set()
+
+    # ---- workers
+
+    def start(self, worker: int, token: int, until_s: float) -> None:
+        self.token = token
+        self.calls.put(("start", worker, token))
+
+    def stop(self, worker: int) -> None:
+        self.calls.put(("stop", worker))
+        self.agent.ended(worker, self.token)
+
+    def kill(self, workers: list[int]) -> None:
+        for worker in workers:
+            self.calls.put(("kill", worker))
+
+    def lease(self, until_s: float) -> None:
+        pass
+
+
+def test_workers_are_killed_while_a_request_hangs_and_start_when_redis_answers_again() -> None:
+    with Fake() as fake:
+        fake.hangs.set()
+        assert fake.next_until("kill")[-1] == "kill"
+        fake.hangs.clear()
+        fake.goes_on.set()
+        assert fake.next_until("start")[-1] == "start"
+
+
+@pytest.mark.parametrize("error", [AwayError("gone"), RuntimeError("a fault")], ids=["away", "fault"])
+def test_workers_are_killed_when_redis_fails_and_the_log_has_the_reason(error: Exception) -> None:
+    with Fake() as fake:
+        fake.error = error
+        while str(error) not in fake.lines.get(timeout=TIMEOUT_S):
+            pass
+        assert fake.next_until("kill")[-1] == "kill"
+        fake.error = None
+        assert fake.next_until("start")[-1] == "start"
+
+
+def test_a_stop_kills_the_workers_and_closes_the_connection() -> None:
+    with Fake() as fake:
+        fake.agent.stop()
+        fake.thread.join(TIMEOUT_S)
+        assert fake.next_until("kill")[-1] == "kill"
+        assert fake.member.running() == set()
+        assert fake.closed.wait(TIMEOUT_S)
+
+
+def test_a_node_leaves_when_its_workers_have_ended() -> None:
+    with Fake() as fake:
+        fake.agent.leave()
+        fake.thread.join(TIMEOUT_S)
+        assert fake.member.out
+        assert fake.raised is None
+        assert fake.state.beats == {}
+
+
+def test_a_worker_that_ends_starts_again() -> None:
+    with Fake() as fake:
+        fake.agent.ended(0, fake.token)
+        assert fake.next_until("start")[-1] == "start"
+
+
+def test_a_name_that_was_taken_ends_the_agent_with_an_error() -> None:
+    with Fake() as fake:
+        plain = fake.ask
+        fake.ask = lambda request: Answer(USED) if isinstance(request, Beat) else plain(request)  # type: ignore[method-assign]
+        fake.thread.join(TIMEOUT_S)
+        assert isinstance(fake.raised, NameUsedError)
+        assert fake.next_until("kill")[-1] == "kill"

@@ -1,0 +1,341 @@
+"""Test one node without I/O (mosq/cluster/member.py): its requests, starts, stops and kills, step by step."""
+
+from __future__ import annotations
+
+import pytest
+
+from mosq.cluster.entries import Announcement, Entry, announcement_of, entry_of, next_token, text_of
+from mosq.cluster.member import Member, NameUsedError
+from mosq.cluster.requests import Beat, Change, Join, Leave, Look, Request
+from mosq.cluster.terms import Terms
+from tests.cluster.model import State, apply
+
+TERMS = Terms(lease_s=4.0, margin_s=2.0)
+
+
+class Steps:
+    """Nodes with a common Redis and one clock; each request is answered at once, unless Redis is away."""
+
+    def __init__(self) -> None:
+        self.now, self.state, self.source, self.away = 0.0, State(0, "id"), "s", False
+        self.nodes: list[One] = []
+
+    def node(self, name: str = "a", run: str = "r", count: int = 2, **fields) -> One:
+        node = One(self, name, run, count, Announcement(**fields))
+        self.nodes.append(node)
+        return node
+
+    def run(self, seconds: float) -> None:
+        end_s = self.now + seconds
+        while self.now < end_s:
+            self.now += 0.05
+            for node in self.nodes:
+                node.step()
+
+
+class One:
+    """One node, with the calls that its workers got."""
+
+    def __init__(self, steps: Steps, name: str, run: str, count: int, announcement: Announcement) -> None:
+        self.steps, self.stopped = steps, False
+        self.calls: list[tuple] = []
+        self.asked: list[Request] = []
+        self.tokens: dict[int, int] = {}    # of the last start of each worker
+        self.lines: list[str] = []
+        self.until_s = 0.0
+        self.member = Member(name, run, count, TERMS, self, announcement=announcement, report=self.lines.append, random_bits=lambda _: 7)
+
+    def step(self) -> None:
+        """Ask until there is nothing to ask."""
+        while not self.stopped and (request := self.member.turn(self.steps.now)) is not None:
+            self.asked.append(request)
+            if self.steps.away:
+                self.member.failed(self.steps.now, request, "away")
+                continue
+            self.steps.state, answer = apply(self.steps.state, self.steps.source, "id", self.member.name, self.member.run, request)
+            self.member.answered(self.steps.now, self.steps.now, request, answer)
+
+    def start(self, worker: int, token: int, until_s: float) -> None:
+        self.calls.append(("start", worker, token))
+        self.tokens[worker] = token
+
+    def ended(self, worker: int) -> None:
+        """Let the process of a worker end."""
+        self.member.ended(worker, self.tokens[worker])
+
+    def stop(self, worker: int) -> None:
+        self.calls.append(("stop", worker))
+
+    def kill(self, workers: list[int]) -> None:
+        self.calls += [("kill", worker) for worker in workers]
+
+    def lease(self, until_s: float) -> None:
+        self.until_s = until_s
+
+    def names(self) -> list[tuple]:
+        return [call[:2] for call in self.calls]
+
+
+def started() -> tuple[Steps, One]:
+    """Return a node that runs both workers."""
+    steps = Steps()
+    node = steps.node()
+    steps.run(7)
+    assert node.names() == [("start", 0), ("start", 1)]
+    node.calls.clear()
+    return steps, node
+
+
+def test_a_node_joins_and_claims_after_lease_and_margin() -> None:
+    steps = Steps()
+    node = steps.node()
+    steps.run(5.9)
+    assert node.asked[0] == Join("", Announcement().text)
+    assert node.calls == []
+    assert isinstance(node.asked[-1], Beat)
+    steps.run(1)
+    token = next_token(0, 7)
+    assert node.calls == [("start", 0, token), ("start", 1, token)]
+    assert steps.state.workers == {0: f"{token} a r", 1: f"{token} a r"}
+    assert node.until_s > steps.now + 3
+    assert {request.source for request in node.asked if isinstance(request, Change)} == {"s"}
+
+
+def test_the_lease_ends_without_redis_and_workers_start_again_with_other_tokens() -> None:
+    steps, node = started()
+    steps.away = True
+    steps.run(3.9 - TERMS.beat_s)
+    assert node.calls == []
+    steps.run(0.2 + TERMS.beat_s)
+    assert node.names() == [("kill", 0), ("kill", 1)]
+    assert node.lines == ["away", "The lease of this node is over: no beat was confirmed in time. Its workers were killed."]
+    steps.away = False
+    node.calls.clear()
+    steps.run(1)
+    token = next_token(next_token(0, 7), 7)
+    assert node.calls == [("start", 0, token), ("start", 1, token)]
+    assert node.lines[-1] == "Redis answers again."
+
+
+def test_a_node_that_was_stopped_for_long_kills_before_it_asks() -> None:
+    steps, node = started()
+    asked = len(node.asked)
+    steps.now += 60
+    node.member.check(steps.now)
+    assert node.names() == [("kill", 0), ("kill", 1)]
+    assert len(node.asked) == asked
+
+
+def test_an_answer_that_comes_after_the_lease_starts_nothing() -> None:
+    steps = Steps()
+    node = steps.node()
+    steps.run(5.9)
+    node.stopped = True
+    while not isinstance(request := node.member.turn(steps.now), Change):
+        steps.now += 0.01
+        if request is not None:
+            steps.state, answer = apply(steps.state, "s", "id", "a", "r", request)
+            node.member.answered(steps.now, steps.now, request, answer)
+    sent_s = steps.now
+    steps.state, answer = apply(steps.state, "s", "id", "a", "r", request)
+    node.member.answered(sent_s + 5, sent_s, request, answer)
+    assert node.calls == []
+
+
+def test_a_worker_with_another_node_in_the_table_is_killed() -> None:
+    steps, node = started()
+    steps.state = steps.state._replace(workers={**steps.state.workers, 1: "99999999999 b q"}, beats={**steps.state.beats, "b": "q 1"},
+                                       announcements={**steps.state.announcements, "b": Announcement().text})
+    steps.run(1)
+    assert node.names() == [("kill", 1)]
+    assert node.lines == ["Worker 2 has another node now, and was killed here."]
+
+
+def test_a_worker_that_ended_starts_again_with_another_token() -> None:
+    steps, node = started()
+    node.ended(1)
+    steps.run(0.1)
+    assert node.calls == [("start", 1, next_token(next_token(0, 7), 7))]
+
+
+def test_the_end_of_a_process_that_was_replaced_ends_no_other_one() -> None:
+    steps, node = started()
+    token = node.tokens[1]
+    node.ended(1)
+    steps.run(0.1)
+    assert node.names() == [("start", 1)]
+    node.member.ended(1, token)
+    steps.run(2)
+    assert node.names() == [("start", 1)]
+    assert node.member.running() == {0, 1}
+
+
+def test_two_nodes_share_and_one_worker_moves_at_a_time() -> None:
+    steps = Steps()
+    first = steps.node("a", count=4)
+    steps.run(7)
+    assert len(first.calls) == 4
+    first.calls.clear()
+    second = steps.node("b", "q", count=4)
+    steps.run(8)
+    assert first.names() == [("stop", 3)]
+    steps.run(8)
+    assert first.names() == [("stop", 3)]
+    first.ended(3)
+    steps.run(1)
+    assert second.names() == [("start", 3)]
+    steps.run(5)
+    assert first.names() == [("stop", 3), ("stop", 2)]
+    first.ended(2)
+    steps.run(20)
+    assert second.names() == [("start", 3), ("start", 2)]
+    assert first.names() == [("stop", 3), ("stop", 2)]
+
+
+def test_workers_of_a_dead_node_go_to_the_others() -> None:
+    steps = Steps()
+    first, second = steps.node("a", count=4), steps.node("b", "q", count=4)
+    steps.run(8)
+    assert len(first.calls) == len(second.calls) == 2
+    first.stopped = True
+    steps.run(5.9)
+    assert len(second.calls) == 2
+    steps.run(2)
+    assert len(second.calls) == 4
+    assert second.lines == [f"Worker {worker} of node a, which is dead, starts here." for worker in (1, 3)]
+
+
+def test_a_node_of_a_living_name_is_refused() -> None:
+    steps, node = started()
+    other = steps.node("a", "q")
+    steps.run(3)
+    assert isinstance(other.member.error, NameUsedError)
+    assert other.member.out
+    assert str(other.member.error) == "a node with the name a lives already; each node needs a name of its own"
+    assert node.calls == other.calls == []
+
+
+def test_a_node_whose_name_was_taken_ends() -> None:
+    steps, node = started()
+    node.stopped = True
+    other = steps.node("a", "q")
+    steps.run(15)
+    assert other.names() == [("start", 0), ("start", 1)]
+    assert any(isinstance(request, Look) for request in other.asked)
+    node.stopped = False
+    steps.run(1)
+    assert node.names() == [("kill", 0), ("kill", 1)]
+    assert str(node.member.error) == "another process has joined as a, because this one gave no sign of life"
+    assert other.member.error is None
+
+
+def test_a_node_that_leaves_gives_one_worker_after_the_other() -> None:
+    steps = Steps()
+    first, second = steps.node("a", count=4), steps.node("b", "q", count=4)
+    steps.run(12)
+    first.calls.clear()
+    first.member.leave()
+    for worker in (0, 2):
+        steps.run(1)
+        assert first.calls.pop() == ("stop", worker)
+        assert first.calls == []
+        first.ended(worker)
+    steps.run(2)
+    assert first.member.out
+    assert first.member.error is None
+    assert isinstance(first.asked[-1], Leave)
+    assert sorted(second.names()) == [("start", worker) for worker in range(4)]
+    assert list(steps.state.beats) == ["b"]
+
+
+def test_the_last_node_that_leaves_stops_all() -> None:
+    steps, node = started()
+    node.member.leave()
+    steps.run(1)
+    assert node.names() == [("stop", 0), ("stop", 1)]
+    node.ended(0)
+    node.ended(1)
+    steps.run(1)
+    assert node.member.out
+    assert all(not entry_of(text).name for text in steps.state.workers.values())
+
+
+def test_redis_that_forgot_a_node_or_its_announcement_learns_them_again() -> None:
+    steps, node = started()
+    steps.state = steps.state._replace(announcements={"a": Announcement(5).text})
+    steps.run(2)
+    assert steps.state.announcements == {"a": Announcement().text}
+    steps.state = steps.state._replace(beats={}, announcements={})
+    steps.run(2)
+    assert steps.state.announcements == {"a": Announcement().text}
+    assert node.calls == []
+
+
+def test_another_server_delays_claims_by_lease_and_margin() -> None:
+    steps, node = started()
+    node.ended(0)
+    steps.source = "t"
+    steps.run(5.9)
+    assert node.calls == []
+    steps.run(1)
+    assert node.names() == [("start", 0)]
+
+
+@pytest.mark.parametrize(("state", "line"), [
+    (State(0), "Redis has no data of this cluster: it was started empty, or the keys were deleted"),
+    (State(0, "another"), "Redis has another cluster of this name: the data of this one were replaced"),
+], ids=["empty", "another"])
+def test_a_redis_without_the_cluster_ends_the_lease_and_is_reported_once(state: State, line: str) -> None:
+    steps, node = started()
+    before, steps.state = steps.state, state
+    steps.run(8)
+    assert node.names() == [("kill", 0), ("kill", 1)]
+    assert node.lines.count(line) == 1
+    assert steps.state == state
+    steps.state = before
+    steps.run(2)
+    assert node.names()[2:] == [("start", 0), ("start", 1)]
+
+
+def test_a_request_without_an_answer_that_was_carried_out_starts_the_worker_with_another_token() -> None:
+    steps = Steps()
+    node = steps.node(count=1)
+    steps.run(5.9)
+    node.stopped = True
+    while not isinstance(request := node.member.turn(steps.now), Change):
+        steps.now += 0.01
+        if request is not None:
+            steps.state, answer = apply(steps.state, "s", "id", "a", "r", request)
+            node.member.answered(steps.now, steps.now, request, answer)
+    steps.state, _ = apply(steps.state, "s", "id", "a", "r", request)
+    node.member.failed(steps.now, request, "no answer")
+    node.stopped = False
+    steps.run(2)
+    assert node.calls == [("start", 0, next_token(next_token(0, 7), 7))]
+
+
+def test_tokens_grow_and_keep_their_random_bits() -> None:
+    token = next_token(next_token(0, 0xFFFFFF), 3)
+    assert token == (2 << 24) + 3
+    assert token < 1 << 53
+
+
+@pytest.mark.parametrize("entry", [Entry(0, "", ""), Entry(5, "", ""), Entry(5, "a", "r")])
+def test_an_entry_is_read_as_it_was_written(entry: Entry) -> None:
+    assert entry_of(text_of(entry)) == entry
+
+
+def test_fields_of_a_later_version_are_left_out() -> None:
+    assert announcement_of('{"capacity":3,"later":1,"protocols":[1,4]}') == Announcement(3, protocols=(1, 4))
+
+
+@pytest.mark.parametrize("capacity", [0, 1001])
+def test_a_capacity_has_bounds(capacity: int) -> None:
+    with pytest.raises(ValueError, match="from 1 to 1000"):
+        Announcement(capacity)
+
+
+@pytest.mark.parametrize(("lease_s", "margin_s"), [(0.05, 1), (3601, 1), (4, 0)])
+def test_times_have_bounds(lease_s: float, margin_s: float) -> None:
+    with pytest.raises(ValueError):
+        Terms(lease_s, margin_s)

@@ -1,0 +1,405 @@
+"""Test the registry with a real Redis: the cluster's fixed values, errors, failover, and the scripts beside their model (model.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mosq.cluster.address import Address, parse_address
+from mosq.cluster.entries import Announcement
+from mosq.cluster.errors import AwayError, RefusedError
+from mosq.cluster.registry import Registry
+from mosq.cluster.requests import ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Request
+from mosq.cluster.terms import Terms
+from tests.cluster.model import State, apply
+from tests.cluster.servers import Redis, Sentinel, wait_for
+from tests.harness.broker import free_port
+from tests.harness.effort import TIMEOUT_S, tries
+
+TEXT = Announcement().text
+PATIENT = Terms(4 * TIMEOUT_S)      # a request has TIMEOUT_S
+BRISK = Terms(8.0)                  # 2 s
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    with Redis(tmp_path_factory.mktemp("redis"), "--save", "") as running:
+        yield running
+
+
+@pytest.fixture
+def empty(server: Redis) -> Redis:
+    server.client().flushall()
+    return server
+
+
+def registry_of(server: Redis, name: str = "a", run: str = "r1", **options) -> Registry:
+    address = Address((("127.0.0.1", server.port),), password=server.password)
+    return Registry(address, options.pop("cluster", "c"), name, run, options.pop("terms", PATIENT), **options)
+
+
+def open_registry(server: Redis, name: str = "a", run: str = "r1", **options) -> Registry:
+    registry = registry_of(server, name, run, **options)
+    registry.create(4)
+    registry.open(4)
+    return registry
+
+
+# ---- the cluster
+
+def test_a_cluster_is_created_once(empty: Redis) -> None:
+    registry = open_registry(empty)
+    before = empty.client().hgetall("mosq:{c}:cluster")
+    registry.create(4)
+    assert empty.client().hgetall("mosq:{c}:cluster") == before
+
+
+def test_a_node_creates_no_cluster(empty: Redis) -> None:
+    with pytest.raises(RefusedError, match="no cluster with the name c; create it first"):
+        registry_of(empty).open(4)
+
+
+@pytest.mark.parametrize(("workers", "options", "reason"), [
+    (5, {}, "has 4 workers, and this node is configured for 5"),
+    (4, {"secret": b"other"}, "another secret"),
+    (4, {"secret": b""}, "another secret"),
+    (4, {"terms": Terms(PATIENT.lease_s + 1)}, "milliseconds of lease, and this node is configured for"),
+    (4, {"terms": Terms(PATIENT.lease_s, 9.0)}, "has 2000 milliseconds of margin, and this node is configured for 9000"),
+], ids=["number", "secret", "no secret", "lease", "margin"])
+def test_a_node_with_another_configuration_is_refused(empty: Redis, workers: int, options: dict, reason: str) -> None:
+    registry_of(empty, secret=b"s").create(4)
+    for refused in (Registry.create, Registry.open):
+        with pytest.raises(RefusedError, match=reason):
+            refused(registry_of(empty, **{"secret": b"s", **options}), workers)
+
+
+def test_the_secret_is_not_in_redis(empty: Redis) -> None:
+    registry_of(empty, secret=b"top-secret").create(4)
+    assert "top-secret" not in repr(empty.client().hgetall("mosq:{c}:cluster"))
+
+
+def test_a_key_of_another_program_is_refused(empty: Redis) -> None:
+    empty.client().hset("mosq:{c}:cluster", "x", "1")
+    with pytest.raises(RefusedError, match=r"the key mosq:\{c\}:cluster in Redis is not that of a cluster of mosq"):
+        registry_of(empty).open(4)
+    empty.client().delete("mosq:{c}:cluster")
+    empty.client().set("mosq:{c}:cluster", "1")
+    with pytest.raises(AwayError, match="WRONGTYPE"):
+        registry_of(empty).open(4)
+
+
+@pytest.mark.parametrize("workers", [0, 65])
+def test_a_cluster_has_1_to_64_workers(empty: Redis, workers: int) -> None:
+    with pytest.raises(RefusedError, match="1 to 64 workers"):
+        registry_of(empty).create(workers)
+
+
+@pytest.mark.parametrize(("cluster", "name"), [("", "a"), ("c}", "a"), ("c", "a b"), ("c", "-a"), ("c", "x" * 65)])
+def test_names_that_would_break_a_key_or_an_entry_are_refused(cluster: str, name: str) -> None:
+    with pytest.raises(ValueError, match="the name of a"):
+        Registry(Address((("h", 1),)), cluster, name, "r", PATIENT)
+
+
+def test_clusters_of_two_names_know_nothing_of_each_other(empty: Redis) -> None:
+    one, other = open_registry(empty), open_registry(empty, cluster="d")
+    assert one.ask(Join("", TEXT)).status == DONE
+    view = other.ask(Look()).view
+    assert view is not None
+    assert view.beats == {}
+
+
+def test_redis_that_lost_its_data_or_has_another_cluster_is_noticed(empty: Redis) -> None:
+    registry = open_registry(empty)
+    assert registry.ask(Join("", TEXT)).status == DONE
+    empty.client().flushall()
+    assert registry.ask(Beat(1, "")).status == MISSING
+    registry_of(empty).create(4)
+    for request in (Beat(2, ""), Join("", TEXT), Look(), Change(0, "", "1 a r1"), Leave()):
+        assert registry.ask(request).status == ANOTHER
+
+
+def test_the_protocol_rises_when_all_nodes_know_it_and_then_refuses_older_ones(empty: Redis) -> None:
+    old, new = open_registry(empty, "a"), open_registry(empty, "b")
+    new.ask(Join("", Announcement(protocols=(1, 2)).text))
+    old.ask(Join("", Announcement(protocols=(1, 1)).text))
+    assert new.raise_protocol(2) == "a"
+    old.ask(Beat(1, Announcement(protocols=(1, 2)).text))
+    assert new.raise_protocol(2) == ""
+    assert new.raise_protocol(1) == ""
+    registry_of(empty).open(4, (1, 2))
+    with pytest.raises(RefusedError, match="has protocol 2, and this version of mosq knows 1 to 1"):
+        registry_of(empty).open(4)
+
+
+# ---- the scripts
+
+RUNS = [("a", "r1"), ("a", "r2"), ("b", "q1")]
+ENTRIES = ["", "1", "1 a r1", "2 a r1", "2 a r2", "2", "3 b q1"]
+REQUESTS = st.one_of(
+    st.builds(Look), st.builds(Leave),
+    st.builds(Join, st.sampled_from(["", "r1 0", "r1 1", "r1 2", "r2 0", "q1 1"]), st.just(TEXT)),
+    st.builds(Beat, st.integers(1, 4), st.sampled_from(["", Announcement(3).text])),
+    st.builds(Change, st.integers(0, 1), st.sampled_from(ENTRIES), st.sampled_from(ENTRIES[1:]), st.just("")))
+
+
+@settings(max_examples=tries(1000, 60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(requests=st.lists(st.tuples(st.sampled_from(RUNS), REQUESTS, st.booleans()), max_size=25))
+def test_the_scripts_do_what_their_model_does_also_when_sent_twice(server: Redis, requests: list[tuple[tuple[str, str], Request, bool]]) -> None:
+    server.client().flushall()
+    registries = {(name, run): open_registry_fast(server, name, run) for name, run in RUNS}
+    state = State(0, ID)
+    for (name, run), request, twice in requests:
+        state, expected = apply(state, "s", ID, name, run, request)
+        for _ in range(1 + twice):
+            assert plain(registries[name, run].ask(request)) == plain(expected)
+
+
+ID = "11"
+
+
+def open_registry_fast(server: Redis, name: str, run: str) -> Registry:
+    """Return a registry whose cluster is in Redis, without a proof: computing it takes long."""
+    server.client().hset("mosq:{c}:cluster", mapping={"id": ID, "protocol": 1})
+    key = name, run
+    if key not in KEPT:
+        KEPT[key] = registry_of(server, name, run)
+        KEPT[key]._id = ID
+    return KEPT[key]
+
+
+KEPT: dict[tuple[str, str], Registry] = {}
+
+
+def plain(answer: Answer) -> tuple:
+    return answer._replace(view=answer.view and answer.view._replace(source=""))
+
+
+def test_a_request_that_is_sent_again_has_the_same_answer(empty: Redis) -> None:
+    registry = open_registry(empty)
+    for request in (Join("", TEXT), Beat(1, ""), Change(0, "", "5 a r1"), Change(0, "5 a r1", "5"), Leave()):
+        first, state = registry.ask(request), whole(empty)
+        again = registry.ask(request)
+        assert again == first
+        assert whole(empty) == state
+
+
+def whole(server: Redis) -> list:
+    return [server.client().hgetall(f"mosq:{{c}}:{name}") for name in ("beats", "announcements", "workers")]
+
+
+def test_a_name_is_used_until_its_beat_is_named_as_dead(empty: Redis) -> None:
+    first, second = open_registry(empty, run="r1"), open_registry(empty, run="r2")
+    assert first.ask(Join("", TEXT)).status == DONE
+    assert first.ask(Beat(1, "")).status == DONE
+    assert second.ask(Join("", TEXT)) == Answer(USED, None, "r1 1")
+    assert first.ask(Beat(2, "")).status == DONE
+    assert second.ask(Join("r1 1", TEXT)) == Answer(USED, None, "r1 2")
+    assert second.ask(Join("r1 2", TEXT)).status == DONE
+    assert first.ask(Beat(3, "")).status == USED
+    assert first.ask(Change(0, "", "1 a r1")).status == USED
+
+
+def test_a_worker_has_one_node(empty: Redis) -> None:
+    one, other = open_registry(empty, "a", "r1"), open_registry(empty, "b", "q1")
+    assert other.ask(Change(0, "", "1 b q1")).status == UNKNOWN
+    one.ask(Join("", TEXT))
+    other.ask(Join("", TEXT))
+    assert one.ask(Change(0, "", "1 a r1")).status == DONE
+    assert other.ask(Change(0, "", "1 b q1")).status == CHANGED
+    assert other.ask(Change(0, "1 a r1", "2 b q1")).status == DONE
+    assert one.ask(Change(0, "1 a r1", "1")).status == CHANGED
+    view = one.ask(Look()).view
+    assert view is not None
+    assert view.workers == {0: "2 b q1"}
+
+
+def test_data_that_another_program_has_written_are_refused(empty: Redis) -> None:
+    registry = open_registry(empty)
+    registry.ask(Join("", TEXT))
+    for key, field, value in (("workers", "0", "x y z"), ("workers", "x", "1"), ("announcements", "a", "{"), ("beats", "b", "r 1")):
+        before = empty.client().hget(f"mosq:{{c}}:{key}", field)
+        empty.client().hset(f"mosq:{{c}}:{key}", field, value)
+        with pytest.raises(AwayError, match="damaged"):
+            registry.ask(Look())
+        empty.client().hdel(f"mosq:{{c}}:{key}", field)
+        if before is not None:
+            empty.client().hset(f"mosq:{{c}}:{key}", field, before)
+    assert registry.ask(Look()).status == DONE
+
+
+# ---- faults of Redis
+
+def source_of(registry: Registry) -> str:
+    view = registry.ask(Look()).view
+    assert view is not None
+    return view.source
+
+
+def test_a_restart_is_another_source_and_flushed_scripts_are_loaded_again(tmp_path: Path) -> None:
+    with Redis(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
+        registry = open_registry(server)
+        first = source_of(registry)
+        assert source_of(registry) == first
+        server.client().script_flush()
+        with pytest.raises(AwayError, match="No matching script"):
+            registry.ask(Look())
+        assert source_of(registry) == first
+        server.kill()
+        with pytest.raises(AwayError):
+            registry.ask(Look())
+        server.start()
+        assert source_of(registry) != first
+
+
+def test_a_change_goes_only_to_the_server_of_its_view(tmp_path: Path) -> None:
+    with Redis(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
+        registry = open_registry(server)
+        assert registry.ask(Join("", TEXT)).status == DONE
+        first = source_of(registry)
+        assert registry.ask(Change(0, "", "1 a r1", first)).status == DONE
+        server.kill()
+        server.start()
+        with pytest.raises(AwayError):
+            registry.ask(Look())
+        with pytest.raises(AwayError, match="another server may answer"):
+            registry.ask(Change(0, "1 a r1", "1", first))
+        assert source_of(registry) != first
+        with pytest.raises(AwayError, match="another server may answer"):
+            registry.ask(Change(0, "1 a r1", "1", first))
+        assert registry.ask(Change(0, "1 a r1", "1", source_of(registry))).status == DONE
+
+
+def test_an_address_without_redis_is_away() -> None:
+    port = free_port()
+    registry = Registry(parse_address(f"redis://:secret@127.0.0.1:{port}"), "c", "a", "r", PATIENT)
+    with pytest.raises(AwayError, match=f"Redis at redis://127.0.0.1:{port}/0: .*refused") as caught:
+        registry.ask(Look())
+    assert "secret" not in str(caught.value)
+
+
+def test_a_wrong_password_is_not_shown(tmp_path: Path) -> None:
+    with Redis(tmp_path, "--requirepass", "right-one", password="right-one") as server:
+        open_registry(server)
+        for text, reason in ((f"redis://:wrong-one@127.0.0.1:{server.port}", "invalid username-password|WRONGPASS"),
+                             (f"redis://127.0.0.1:{server.port}", "uthentication required")):
+            with pytest.raises(AwayError, match=reason) as caught:
+                Registry(parse_address(text), "c", "a", "r", PATIENT).open(4)
+            assert "one" not in str(caught.value).replace("without", "")
+
+
+def test_a_redis_that_is_out_of_memory_is_away(tmp_path: Path) -> None:
+    with Redis(tmp_path, "--maxmemory-policy", "noeviction") as server:
+        registry = open_registry(server)
+        server.client().config_set("maxmemory", 1)
+        with pytest.raises(AwayError, match=r"OOM|maxmemory"):
+            registry.ask(Join("", TEXT))
+        server.client().config_set("maxmemory", 0)
+        assert registry.ask(Join("", TEXT)).status == DONE
+
+
+def test_a_redis_that_does_not_answer_is_away_after_the_timeout(tmp_path: Path) -> None:
+    with Redis(tmp_path) as server:
+        registry = open_registry(server, terms=Terms(2.0))
+        server.pause()
+        with pytest.raises(AwayError, match=r"[Tt]imeout|timed out"):
+            registry.ask(Look())
+        server.resume()
+        wait_for(lambda: answers(registry), "Redis answers again")
+
+
+def answers(registry: Registry) -> bool:
+    try:
+        return registry.ask(Look()).status == DONE
+    except AwayError:
+        return False
+
+
+def test_a_unix_socket_and_another_database(tmp_path: Path) -> None:
+    path = tmp_path / "r.sock"
+    with Redis(tmp_path, "--unixsocket", str(path)) as server:
+        registry = Registry(parse_address(f"redis+unix://{path}?db=3"), "c", "a", "r1", PATIENT)
+        registry.create(4)
+        registry.open(4)
+        assert registry.ask(Join("", TEXT)).status == DONE
+        assert server.client().info("keyspace")["db3"]["keys"] == 3
+
+
+@pytest.fixture
+def replicated(tmp_path: Path) -> Iterator[list[Redis]]:
+    """Yield a primary with a replica."""
+    with Redis(tmp_path, name="one") as one, Redis(tmp_path, "--replicaof", f"127.0.0.1 {one.port}", name="two") as two:
+        wait_for(lambda: two.client().info("replication")["master_link_status"] == "up", "the replica follows")
+        yield [one, two]
+
+
+def test_another_number_of_confirmations_is_refused(replicated: list[Redis]) -> None:
+    open_registry(replicated[0], confirmations=1)
+    with pytest.raises(RefusedError, match="has 1 confirmations, and this node is configured for 0"):
+        registry_of(replicated[0]).open(4)
+
+
+def test_a_request_counts_when_a_replica_has_confirmed_it(replicated: list[Redis]) -> None:
+    one, two = replicated
+    registry = open_registry(one, confirmations=1, terms=BRISK)
+    assert registry.ask(Join("", TEXT)).status == DONE
+    two.pause()
+    for number in (1, 2):           # also on the fresh connection after the first one
+        with pytest.raises(AwayError, match="0 of 1 replicas have confirmed"):
+            registry.ask(Beat(number, ""))
+    two.resume()
+    wait_for(lambda: registry_confirms(registry), "the replica confirms again")
+
+
+def registry_confirms(registry: Registry) -> bool:
+    try:
+        return registry.ask(Beat(3, "")).status == DONE
+    except AwayError:
+        return False
+
+
+def test_a_replica_is_not_used_and_of_several_hosts_the_primary_is(replicated: list[Redis]) -> None:
+    one, two = replicated
+    with pytest.raises(AwayError, match="it is a replica, not the primary"):
+        registry_of(two).open(4)
+    registry = Registry(parse_address(f"redis://127.0.0.1:{free_port()},127.0.0.1:{two.port},127.0.0.1:{one.port}"), "c", "a", "r1", PATIENT)
+    registry.create(4)
+    registry.open(4)
+    assert registry.ask(Join("", TEXT)).status == DONE
+    first = source_of(registry)
+    one.kill()
+    two.client().replicaof("NO", "ONE")
+    wait_for(lambda: answers(registry), "the promoted server answers")
+    assert source_of(registry) != first
+
+
+def test_a_primary_that_becomes_a_replica_is_noticed_on_an_open_connection(replicated: list[Redis]) -> None:
+    one, two = replicated
+    registry = open_registry(one)
+    two.client().replicaof("NO", "ONE")
+    one.client().replicaof("127.0.0.1", str(two.port))
+    with pytest.raises(AwayError):
+        registry.ask(Look())
+
+
+def test_sentinel_names_the_primary_after_a_failover(replicated: list[Redis], tmp_path: Path) -> None:
+    one, two = replicated
+    with Sentinel(tmp_path, one, "sentinel") as sentinel:
+        wait_for(lambda: sentinel.knows(1), "the Sentinel knows the replica")
+        address = parse_address(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{sentinel.port}/main")
+        registry = Registry(address, "c", "a", "r1", BRISK)
+        registry.create(4)
+        registry.open(4)
+        assert registry.ask(Join("", TEXT)).status == DONE
+        first = source_of(registry)
+        wait_for(lambda: two.client().hget("mosq:{c}:beats", "a") == "r1 0", "the replica has the node")
+        one.kill()
+        wait_for(lambda: answers(registry), "the promoted replica answers")
+        assert source_of(registry) != first
+        assert registry.ask(Beat(1, "")).status == DONE
+        wrong = Registry(parse_address(f"redis+sentinel://127.0.0.1:{sentinel.port}/other"), "c", "a", "r1", BRISK)
+        with pytest.raises(AwayError, match="other"):
+            wrong.open(4)

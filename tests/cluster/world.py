@@ -1,0 +1,602 @@
+"""A cluster in virtual time: nodes with the real state machine (mosq/cluster/member.py), a Redis with replicas, faults. One seed is one schedule.
+
+Redis is a primary with two asynchronous replicas, of which one must confirm, or a server alone, which loses the writes of its last second when
+it is killed. A request may be lost, come late, or lose its answer. A worker opens its store with its token and then writes now and then; such a
+write may arrive long after its process has ended.
+
+Invariants:
+- no token of a worker is used for two starts;
+- no two nodes that are not stopped run one worker;
+- the store takes no write of a process other than the one that opened it last;
+- no node is taken for dead that had no fault of its own for a while, whatever happened to Redis;
+- a while after the last fault each worker runs, and a while later each node has its part, and nothing moves.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from random import Random
+
+from mosq.cluster.entries import Announcement, entry_of
+from mosq.cluster.member import Member
+from mosq.cluster.requests import Answer, Change, Request
+from mosq.cluster.terms import Terms
+from tests.cluster.model import State, apply
+
+FAULTS_S = 25.0             # faults begin in this time
+FAULT_MAX_S = 11.0          # the longest fault
+DELAY_MAX_S = 7.0           # of a request that is stuck in the network
+LOST_S = 1.0                # writes that a server alone loses
+PROMOTE_MAX_S = 3.0         # from the loss of a primary to the promotion of a replica
+BUSY_S = 1.6                # the longest delay of a busy node
+# A node without a fault for so long is not taken for dead: it has beaten since, each observer has read that, and claims that were decided before are sent.
+WELL_S = 14.0
+# After the last fault: a node waits for its own earlier run to be dead, observers wait for death after another server answers.
+RUN_WITHIN_S = 22.0
+BALANCED_WITHIN_S = 70.0
+STILL_S = 10.0
+
+
+class Violation(AssertionError):
+    """A schedule broke an invariant."""
+
+
+class Options:
+    """The parts in which a schedule may differ from the product, to test the simulator."""
+
+    def __init__(self, *, member: type[Member] = Member, terms: Terms | None = None, confirmations: int | None = None) -> None:
+        self.member, self.terms, self.confirmations = member, terms or Terms(), confirmations
+
+
+class Server:
+    """A Redis server. Its replicas have its states later."""
+
+    def __init__(self, world: World, place: int) -> None:
+        self.world, self.place = world, place
+        self.up, self.source = True, f"{place}.0"
+        self.state = State(0)
+        self.replicas: list[Replica] = []
+        self.history: deque[tuple[float, State]] = deque()     # states of the last second, of a server alone
+
+    def take(self, state: State) -> None:
+        """Have a new state, and send it to the replicas."""
+        now = self.world.now
+        if not self.replicas:
+            self.history.append((now, self.state))
+            while self.history[0][0] < now - LOST_S:
+                self.history.popleft()
+        self.state = state
+        for replica in self.replicas:
+            replica.send(now, state)
+
+    def confirmed_s(self, count: int) -> float:
+        """Return when so many replicas have the present state; inf: never."""
+        if count == 0:
+            return self.world.now
+        times = sorted(max(self.world.now, replica.last_s) for replica in self.replicas)
+        return times[count - 1] if len(times) >= count else float("inf")
+
+    def is_new(self) -> None:
+        """Be another server for observers: it was started again, or promoted."""
+        self.world.sources += 1
+        self.source = f"{self.place}.{self.world.sources}"
+
+
+class Replica:
+    """A server that follows another one."""
+
+    def __init__(self, server: Server) -> None:
+        self.server, self.last_s = server, 0.0
+        self.coming: deque[tuple[float, State]] = deque()
+
+    def send(self, now: float, state: State) -> None:
+        random = self.server.world.random
+        lag = random.random() * (0.004 if random.random() < 0.95 else 0.4)
+        self.last_s = max(self.last_s, now + lag)
+        self.coming.append((self.last_s, state))
+        self.advance(now)
+
+    def advance(self, now: float) -> None:
+        while self.coming and self.coming[0][0] <= now:
+            self.server.state = self.coming.popleft()[1]
+
+
+class Node:
+    """A machine with an agent and workers. It does with a Member what Agent does, in virtual time."""
+
+    def __init__(self, world: World, place: int) -> None:
+        self.world, self.name = world, f"n{place}"
+        random = world.random
+        self.rate, self.offset_s, self.wall_jump_s = 1 + random.uniform(-0.01, 0.01), random.random() * 1000, 0.0
+        self.up = self.paused = self.cut = self.busy = self.leaving = False
+        self.well_s = 0.0                   # since when it has had no fault of its own
+        self.faults = 0                     # that it has now
+        self.runs = 0
+        self.capacity = random.choice((1, 1, 1, 2))
+        self.running: dict[int, tuple[int, int]] = {}      # worker -> token, number of the start
+        self.inbox: list[tuple] = []        # events that came while it was stopped
+        self.server: Server | None = None   # where it is connected
+        self.wakes = 0
+        self.member: Member
+
+    def clock(self) -> float:
+        return self.world.now * self.rate + self.offset_s
+
+    def wall(self) -> float:
+        return self.world.now + self.wall_jump_s
+
+    def boot(self) -> None:
+        self.runs += 1
+        self.up, self.leaving = True, False
+        self.asked: tuple[int, Request, float] | None = None
+        self.requests = 0
+        world = self.world
+        self.member = world.options.member(self.name, f"{self.name}r{self.runs}", world.count, world.options.terms, self,
+                                           announcement=Announcement(self.capacity), random_bits=world.random.getrandbits)
+        self.member.node = self             # for variants that use the wall clock
+        self.pump()
+
+    def die(self) -> None:
+        self.up = self.paused = False
+        self.running.clear()
+        self.inbox.clear()
+
+    # ---- events
+
+    def event(self, run: int, lagged: bool, action, *arguments) -> None:
+        """Let the agent take an event: at once, when it continues, or later if it is busy."""
+        if not self.up or run != self.runs:
+            return
+        if self.paused:
+            self.inbox.append((run, True, action, *arguments))
+        elif self.busy and not lagged:
+            self.world.after(self.world.random.random() * BUSY_S, self.event, run, True, action, *arguments)
+        else:
+            self.member.check(self.clock())
+            action(*arguments)
+            self.pump()
+
+    def resume(self) -> None:
+        self.paused = False
+        inbox, self.inbox = self.inbox, []
+        self.pump()
+        for event in inbox:
+            self.event(*event)
+
+    def wake(self, number: int) -> None:
+        if number != self.wakes:
+            return                          # a later one is planned
+
+    def pump(self) -> None:
+        """Do what is due, and plan the next wake."""
+        if not self.up or self.paused:
+            return
+        member, now, timeout_s = self.member, self.clock(), self.world.options.terms.request_s
+        member.check(now)
+        if self.asked is not None and now - self.asked[2] >= timeout_s:
+            request, self.asked = self.asked[1], None
+            member.failed(now, request, "no answer")
+        if self.asked is None:
+            request_now = member.turn(now)
+            if request_now is not None:
+                self.requests += 1
+                self.asked = self.requests, request_now, now
+                self.world.send(self, self.requests, request_now)
+        if member.out:
+            self.world.gone(self)
+            return
+        due_s = self.asked[2] + timeout_s if self.asked is not None else member.wake_s()
+        if self.running:
+            due_s = min(due_s, member.lease_until_s)
+        self.wakes += 1
+        self.world.after(max(0.0, due_s - now) / self.rate + 0.0005, self.event_of_wake, self.runs, self.wakes)
+
+    def event_of_wake(self, run: int, number: int) -> None:
+        if number == self.wakes and run == self.runs:
+            self.event(run, False, self.wake, number)
+
+    def answered(self, number: int, answer: Answer | str) -> None:
+        if self.asked is None or self.asked[0] != number:
+            return
+        _, request, sent_s = self.asked
+        self.asked = None
+        if isinstance(answer, str):
+            self.member.failed(self.clock(), request, answer)
+        else:
+            self.member.answered(self.clock(), sent_s, request, answer)
+
+    # ---- the workers of this machine, as Member calls them
+
+    def start(self, worker: int, token: int, until_s: float) -> None:
+        self.world.started(self, worker, token)
+
+    def stop(self, worker: int) -> None:
+        self.world.after(self.world.random.random() * 1.5, self.stopped, self.runs, worker, self.running[worker])
+
+    def stopped(self, run: int, worker: int, start: tuple[int, int]) -> None:
+        if run == self.runs and self.paused:
+            self.inbox.append((run, True, self.stopped, run, worker, start))
+        elif run == self.runs and self.running.get(worker) == start:
+            del self.running[worker]
+            self.event(run, False, self.member.ended, worker, start[0])
+
+    def kill(self, workers: list[int]) -> None:
+        for worker in workers:
+            self.running.pop(worker, None)
+
+    def lease(self, until_s: float) -> None:
+        pass
+
+
+class World:
+    """One schedule."""
+
+    def __init__(self, seed: int, options: Options, trace: list[str] | None = None) -> None:
+        self.random, self.options, self.trace = Random(seed), options, trace
+        random = self.random
+        self.now, self.sequence, self.events = 0.0, 0, []
+        self.count = random.randint(2, 8)
+        self.sources = self.starts = 0
+        self.tokens: dict[tuple[int, int], str] = {}
+        self.moved_s = 0.0                  # the last start
+        alone = random.random() < 0.4
+        self.servers = [Server(self, place) for place in range(1 if alone else 3)]
+        self.confirmations = options.confirmations if options.confirmations is not None else len(self.servers) // 2
+        self.primary: Server | None = self.servers[0]
+        self.old: Server | None = None      # a primary that is cut off, with the nodes `beyond`
+        self.beyond: set[str] = set()
+        self.slow = False                   # Redis answers late
+        self.faulty = True                  # faults begin
+        self.healed = False                 # all faults are over
+        self.servers[0].replicas = [Replica(server) for server in self.servers[1:]]
+        for server in self.servers:
+            server.state = State(0, "id")
+        self.nodes = [Node(self, place) for place in range(random.randint(3, 5))]
+        for node in self.nodes:
+            self.after(random.random() * 2, node.boot)
+
+    def log(self, text: str) -> None:
+        if self.trace is not None:
+            self.trace.append(f"{self.now:9.3f} {text}")
+
+    def after(self, pause_s: float, action, *arguments) -> None:
+        self.sequence += 1
+        heapq.heappush(self.events, (self.now + pause_s, self.sequence, action, arguments))
+
+    def run_until(self, end_s: float) -> None:
+        events = self.events
+        while events and events[0][0] <= end_s:
+            self.now, _, action, arguments = heapq.heappop(events)
+            action(*arguments)
+        self.now = end_s
+
+    # ---- requests
+
+    def server_of(self, node: Node) -> Server | None:
+        server = self.old if self.old is not None and node.name in self.beyond else self.primary
+        return server if server is not None and server.up and not node.cut else None
+
+    def delay(self) -> float:
+        random = self.random
+        if self.slow:
+            return random.uniform(0.02, 0.7)
+        if not self.healed and random.random() < 0.01:
+            return random.uniform(0.3, DELAY_MAX_S)
+        return 0.0005 + random.random() * 0.003
+
+    def send(self, node: Node, number: int, request: Request) -> None:
+        if isinstance(request, Change):
+            self.check_claim(node, request)
+        server = self.server_of(node)
+        if server is None:
+            self.after(self.random.choice((0.001, 5.0)), node.event, node.runs, False, node.answered, number, "cannot connect")
+            return
+        self.after(self.delay(), self.arrive, node, node.runs, node.member.run, number, server, server.source, request)
+
+    def arrive(self, node: Node, run: int, run_name: str, number: int, server: Server, source: str, request: Request) -> None:
+        if not server.up or server.source != source or server is not (self.primary if server is not self.old else self.old):
+            return                          # its connection has ended
+        if node.cut and self.random.random() < 0.7:
+            return
+        if isinstance(request, Change) and request.source not in ("", source):
+            self.after(self.delay(), self.reply, node, run, number, server, source, "another server")
+            return
+        state, answer = apply(server.state, source, "id", node.name, run_name, request)
+        if state is not server.state:
+            server.take(state)
+            if isinstance(request, Change) and self.faulty and self.random.random() < 0.05:
+                self.after(self.random.random() * 0.3, self.restart if len(self.servers) == 1 else self.split, node, self.random.uniform(0.1, FAULT_MAX_S))
+        if self.trace is not None and (isinstance(request, Change) or answer.status != "done"):
+            self.log(f"{node.name} {request} -> {answer.status}")
+        confirmed_s, wait_s = server.confirmed_s(self.confirmations), self.options.terms.request_s / 2
+        outcome: Answer | str = answer
+        if confirmed_s - self.now > wait_s:
+            confirmed_s, outcome = self.now + wait_s, "not confirmed"
+        if not node.cut:
+            self.after(confirmed_s - self.now + self.delay(), self.reply, node, run, number, server, source, outcome)
+
+    def reply(self, node: Node, run: int, number: int, server: Server, source: str, outcome: Answer | str) -> None:
+        if server.up and server.source == source and self.server_of(node) is server:
+            node.event(run, False, node.answered, number, outcome)
+
+    def gone(self, node: Node) -> None:
+        """Let a node end that has left or was replaced; an operator starts it again."""
+        self.log(f"{node.name} is out: {node.member.error}")
+        node.die()
+        if not self.healed:
+            node.well_s = self.now
+        self.after(self.random.uniform(0.5, 3), self.boot, node, node.runs)
+
+    def boot(self, node: Node, run: int) -> None:
+        if not node.up and node.runs == run:
+            self.log(f"{node.name} starts")
+            node.well_s = self.now
+            node.boot()
+
+    # ---- workers and their stores
+
+    def check_claim(self, node: Node, request: Change) -> None:
+        owner = entry_of(request.expected)
+        if not owner.name or owner.name == node.name or not entry_of(request.entry).name:
+            return
+        other = next(one for one in self.nodes if one.name == owner.name)
+        if other.up and not other.faults and other.member.run == owner.run and self.now - other.well_s > WELL_S:
+            raise Violation(f"{node.name} takes {owner.name} for dead, which is well since {other.well_s:.3f}")
+
+    def started(self, node: Node, worker: int, token: int) -> None:
+        self.starts += 1
+        self.moved_s = self.now
+        start = token, self.starts
+        self.log(f"{node.name} starts worker {worker} with token {token}")
+        if (worker, token) in self.tokens:
+            raise Violation(f"{node.name} starts worker {worker} with a token that {self.tokens[worker, token]} has used")
+        self.tokens[worker, token] = node.name
+        for other in self.nodes:
+            if other is not node and worker in other.running and not other.paused:
+                raise Violation(f"{node.name} starts worker {worker}, which runs at {other.name}")
+        node.running[worker] = start
+        self.after(self.random.uniform(0.02, 0.3), self.use_store, node, node.runs, worker, start, True)
+
+    def use_store(self, node: Node, run: int, worker: int, start: tuple[int, int], opening: bool) -> None:
+        """Let a worker open its store, or write to it."""
+        if node.runs != run or node.running.get(worker) != start:
+            return
+        if node.paused:
+            node.inbox.append((run, True, self.use_store, node, run, worker, start, opening))
+            return
+        server = self.server_of(node)
+        if server is None:
+            self.after(0.3, self.use_store, node, run, worker, start, opening)
+            return
+        late = not self.healed and not opening and self.random.random() < 0.2
+        delay_s = self.random.random() * DELAY_MAX_S if late else self.delay()
+        self.after(delay_s, self.store, node, run, worker, start, opening, server, server.source)
+        self.after(self.random.expovariate(1 / 4), self.use_store, node, run, worker, start, False)
+
+    def store(self, node: Node, run: int, worker: int, start: tuple[int, int], opening: bool, server: Server, source: str) -> None:
+        """Carry out an operation of a store."""
+        if not server.up or server.source != source:
+            return
+        head = server.state.heads.get(worker, (0, 0))
+        if opening and start[0] > head[0]:
+            server.take(server.state._replace(number=server.state.number + 1, heads={**server.state.heads, worker: start}))
+        elif start[0] == head[0]:
+            if start[1] != head[1]:
+                raise Violation(f"the store of worker {worker} takes a write of start {start[1]} by {node.name}; start {head[1]} has opened it")
+        elif node.runs == run and node.running.get(worker) == start:
+            # refused: another start has opened it, or the server has lost this one
+            del node.running[worker]
+            node.event(run, False, node.member.ended, worker, start[0])
+
+    # ---- faults
+
+    def fault(self) -> None:
+        """Begin a random fault, and plan its end."""
+        random = self.random
+        node = random.choice(self.nodes)
+        kind = random.choice(self.kinds())
+        long_s = random.choice((random.uniform(0.1, 3), random.uniform(3, FAULT_MAX_S)))
+        self.log(f"fault: {kind} {node.name} {long_s:.3f} s")
+        getattr(self, kind)(node, long_s)
+
+    def kinds(self) -> tuple[str, ...]:
+        common = ("kill", "pause", "cut_off", "leave", "make_busy", "jump", "slow_redis", "redis_away", "empty")
+        return common + (("restart",) * 3 if len(self.servers) == 1 else ("failover", "split"))
+
+    def ill(self, node: Node, long_s: float, end, *arguments) -> None:
+        node.faults += 1
+        self.after(long_s, self.better, node, end, *arguments)
+
+    def better(self, node: Node, end, *arguments) -> None:
+        node.faults -= 1
+        node.well_s = self.now
+        end(*arguments)
+
+    def kill(self, node: Node, long_s: float) -> None:
+        if node.up:
+            node.die()
+            self.after(long_s, self.boot, node, node.runs)
+
+    def pause(self, node: Node, long_s: float) -> None:
+        if node.up and not node.paused:
+            node.paused = True
+            self.ill(node, long_s, self.unpause, node, node.runs)
+
+    def unpause(self, node: Node, run: int) -> None:
+        if node.up and node.runs == run and node.paused:
+            self.log(f"{node.name} continues")
+            node.resume()
+
+    def cut_off(self, node: Node, long_s: float) -> None:
+        if not node.cut:
+            node.cut = True
+            self.ill(node, long_s, setattr, node, "cut", False)
+            if self.random.random() < 0.4:
+                self.make_busy(node, long_s)
+
+    def make_busy(self, node: Node, long_s: float) -> None:
+        if not node.busy:
+            node.busy = True
+            self.ill(node, long_s, setattr, node, "busy", False)
+
+    def leave(self, node: Node, long_s: float) -> None:
+        if node.up and not node.paused and not node.leaving:
+            node.leaving = True
+            node.member.leave()
+            node.pump()
+
+    def jump(self, node: Node, long_s: float) -> None:
+        node.wall_jump_s += self.random.uniform(-100, 100)
+
+    def slow_redis(self, node: Node, long_s: float) -> None:
+        self.slow = True
+        for one in self.nodes:
+            self.ill(one, long_s, setattr, self, "slow", False)
+
+    def redis_away(self, node: Node, long_s: float) -> None:
+        """Let no node reach Redis; the server keeps all."""
+        primary = self.primary
+        if primary is not None and primary.up and self.old is None:
+            primary.up = False
+            self.after(long_s, setattr, primary, "up", True)
+
+    def restart(self, node: Node, long_s: float) -> None:
+        """Kill the server, which is alone; it comes back without the writes of up to a second."""
+        server = self.servers[0]
+        if server.up:
+            lost_s = self.now - self.random.random() * LOST_S
+            server.state = next((state for at_s, state in server.history if at_s >= lost_s), server.state)
+            server.history.clear()
+            server.is_new()
+            self.redis_away(node, long_s if self.random.random() < 0.5 else 0.2)
+
+    def empty(self, node: Node, long_s: float) -> None:
+        """Start Redis empty; an operator restores its data."""
+        server = self.primary
+        if server is None or not server.up or self.old is not None or self.random.random() < 0.5 or not server.state.id:
+            return
+        kept = server.state
+        self.become(server, State(kept.number))
+        self.after(long_s, self.restore, server, kept)
+
+    def restore(self, server: Server, state: State) -> None:
+        if not server.state.id:
+            self.become(server, state)
+
+    def become(self, server: Server, state: State) -> None:
+        server.is_new()
+        server.history.clear()
+        server.state = state
+        server.replicas = [Replica(one.server) for one in server.replicas]
+        for replica in server.replicas:
+            replica.server.state = state
+
+    def failover(self, node: Node, long_s: float) -> None:
+        """Kill the primary; a replica is promoted later."""
+        self.lose_primary(long_s, set())
+
+    def split(self, node: Node, long_s: float) -> None:
+        """Cut the primary off, together with some nodes; they notice nothing but that no replica confirms."""
+        self.lose_primary(long_s, {one.name for one in self.nodes if self.random.random() < 0.4})
+
+    def lose_primary(self, long_s: float, beyond: set[str]) -> None:
+        old = self.primary
+        if old is None or not old.up or self.old is not None or len(old.replicas) < 2 or not old.state.id:
+            return
+        promote_s = self.random.uniform(0.3, PROMOTE_MAX_S)
+        self.primary, self.old, self.beyond = None, old, beyond
+        followers, old.replicas = old.replicas, []
+        old.up = bool(beyond)
+        for one in self.nodes:
+            if one.name in beyond:
+                self.ill(one, promote_s + long_s, self.log, f"{one.name} is back from the other side")
+        self.after(promote_s, self.promote, followers)
+        self.after(promote_s + long_s, self.rejoin, old)
+
+    def promote(self, followers: list[Replica]) -> None:
+        for follower in followers:
+            follower.advance(self.now)
+        first, second = sorted((follower.server for follower in followers), key=lambda server: -server.state.number)
+        self.log(f"server {first.place} is promoted")
+        second.state = first.state
+        first.replicas = [Replica(second)]
+        first.is_new()
+        self.primary = first
+
+    def rejoin(self, old: Server) -> None:
+        assert self.primary is not None
+        self.log(f"server {old.place} is back, as a replica")
+        self.old, self.beyond = None, set()
+        old.up, old.state = True, self.primary.state
+        old.is_new()
+        replica = Replica(old)
+        replica.last_s = self.now
+        self.primary.replicas.append(replica)
+
+    # ---- a whole schedule
+
+    def play(self) -> None:
+        """Raise Violation if an invariant breaks."""
+        random = self.random
+        at_s = random.uniform(3, 15)
+        while at_s < FAULTS_S:
+            self.after(at_s, self.fault)
+            at_s += random.expovariate(1 / 3.0)
+        end_s = FAULTS_S + 0.3 + FAULT_MAX_S + PROMOTE_MAX_S
+        self.run_until(FAULTS_S)
+        self.faulty = False
+        self.run_until(end_s)
+        self.healed = True
+        self.slow = False
+        self.log("all faults are over")
+        assert self.old is None
+        until_s = self.now + RUN_WITHIN_S
+        while not self.all_run():
+            if self.now >= until_s:
+                where = {worker: [node.name for node in self.nodes if worker in node.running] for worker in range(self.count)}
+                raise Violation(f"not all workers run so long after the last fault: {where}")
+            self.run_until(self.now + 1)
+        if random.random() < 0.1:
+            self.run_until(end_s + DELAY_MAX_S + BALANCED_WITHIN_S)
+            self.check_balance()
+
+    def all_run(self) -> bool:
+        return all(sum(worker in node.running for node in self.nodes) == 1 for worker in range(self.count))
+
+    def check_balance(self) -> None:
+        total = sum(node.capacity for node in self.nodes)
+        for node in self.nodes:
+            part = self.count * node.capacity / total
+            if abs(len(node.running) - part) >= 1:
+                raise Violation(f"{node.name} has {len(node.running)} workers, and its part is {part:.2f}")
+        if self.now - self.moved_s < STILL_S:
+            raise Violation(f"a worker has moved {self.now - self.moved_s:.1f} s ago, long after the last fault")
+
+
+def play(seed: int, options: Options) -> str | None:
+    """Play a schedule; return which invariant it breaks, None: it breaks none."""
+    try:
+        World(seed, options).play()
+    except Violation as violation:
+        return str(violation)
+    return None
+
+
+def play_all(first: int, count: int, options: Options) -> tuple[int, str] | None:
+    """Play schedules up to the first that breaks an invariant; return its seed and the text."""
+    for seed in range(first, first + count):
+        text = play(seed, options)
+        if text is not None:
+            return seed, text
+    return None
+
+
+def trace_of(seed: int, options: Options) -> list[str]:
+    """Play a schedule; return its steps."""
+    trace: list[str] = []
+    try:
+        World(seed, options, trace).play()
+    except Violation as violation:
+        trace.append(f"violation: {violation}")
+    return trace
