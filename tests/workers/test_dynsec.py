@@ -154,7 +154,8 @@ def test_a_change_waits_for_a_worker_that_is_stopped_until_it_is_killed() -> Non
         there = broker.id_on(2)
         broker.kill(2, signal.SIGSTOP)
         admin.does("disableClient", username="ann")
-        assert "Worker 2" in broker.log() and "no sign of life" in broker.log()
+        broker.wait_log("Worker 2 (process ")
+        broker.wait_log(") has given no sign of life for 1 seconds, and was killed")
         assert not lets_in(broker.port, "ann", "ann", there)
 
 
