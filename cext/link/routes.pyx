@@ -112,10 +112,15 @@ cdef int route_count(Links* x, View filter, int added, int removed) noexcept nog
 
 
 cdef void route_online(Links* x, View filter, int32_t change) noexcept nogil:
-    # The others need the number as a weight: it is announced when it becomes or leaves zero, and when it has doubled or halved.
+    # The others need the number as a weight: it is announced when it becomes or leaves zero, and when it has at least doubled or halved.
     cdef OwnRoute* r = route_find(x, filter, <uint32_t>hash_bytes(&x.key, filter.p, filter.n))
     if r == NULL:
         return
     r.online = <uint32_t>(<int32_t>r.online + change)
-    if (r.online == 0) != (r.online_sent == 0) or r.online > 2 * r.online_sent or 2 * r.online < r.online_sent:
+    if (r.online == 0) != (r.online_sent == 0) or r.online >= 2 * r.online_sent or 2 * r.online <= r.online_sent:
         announce(x, r, LF_ROUTE)
+
+
+cdef uint32_t route_announced(Links* x, View filter) noexcept nogil:
+    cdef OwnRoute* r = route_find(x, filter, <uint32_t>hash_bytes(&x.key, filter.p, filter.n))
+    return r.online_sent if r != NULL else 0

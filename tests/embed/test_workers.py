@@ -127,8 +127,10 @@ def test_lines_of_a_worker_about_itself_name_it(caplog: pytest.LogCaptureFixture
     assert not any(line.startswith("Worker") and " as outside " in line for line in caplog.messages)
 
 
-def workers() -> list[int]:
-    return [int(worker) for pid in children() for worker in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def workers(broker: mosq.Broker) -> list[int]:
+    """Return the processes of the workers. Other children of this process may belong to the fixtures of other tests."""
+    parent = broker._running._process.pid       # type: ignore[union-attr]
+    return [int(worker) for worker in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
 def is_disconnected(subscription: mosq.Subscription) -> bool:
@@ -146,7 +148,7 @@ def is_disconnected(subscription: mosq.Subscription) -> bool:
 def test_a_subscription_at_a_worker_that_is_killed_is_disconnected():
     with mosq.Broker(workers=2) as broker:
         subscriptions = [broker.subscribe("a") for _ in range(24)]     # random client ids; one worker has all: 1 in 8 million
-        os.kill(workers()[0], 9)
+        os.kill(workers(broker)[0], 9)
         until = time.monotonic() + 20
         ended: list[mosq.Subscription] = []
         more = subscriptions
@@ -162,7 +164,7 @@ def test_a_subscription_at_a_worker_that_is_killed_is_disconnected():
 
 def test_a_worker_that_is_killed_comes_back():
     with mosq.Broker(workers=2) as broker:
-        os.kill(workers()[0], 9)
+        os.kill(workers(broker)[0], 9)
         until = time.monotonic() + 20
         while True:
             try:

@@ -13,7 +13,7 @@ from tests.harness.packets import (
     Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsuback, Unsubscribe,
 )
 from tests.harness.wire import Wire
-from tests.workers.case import Workers, until
+from tests.workers.case import Workers, pinged, until
 
 
 NO_LOCAL = 0x04             # options of SUBSCRIBE
@@ -276,24 +276,64 @@ def test_no_local_holds_for_retained_messages_of_all_owners(broker: Workers) -> 
     sender.close()
 
 
+def group_of(broker: Workers, topics: str, workers: tuple[int, ...]) -> list[Wire]:
+    members = [broker.connect(broker.id_on(number)) for number in workers]
+    for member in members:
+        subscribe(member, f"$share/g/{topics}", "ends")
+    return members
+
+
+def shares_of(members: list[Wire], sender: Wire) -> list[list[bytes]]:
+    """Return the payloads that each member has got."""
+    sender.send(Publish("ends", b"end"))
+    shares = []
+    for member in members:
+        own: list[bytes] = []
+        while b"end" not in own:
+            own += [payload for payload, _ in received(member, 1)]
+        shares.append([payload for payload in own if payload != b"end"])
+    return shares
+
+
 def test_a_group_that_selects_by_publisher_does_so_at_other_workers() -> None:
     with Workers(2, "max_keepalive 0\nshared_strategy hash_client\n") as broker:
         senders = [broker.connect(broker.id_on(1)) for _ in range(12)]
-        members = [broker.connect(broker.id_on(number)) for number in (1, 2, 2)]
-        for member in members:
-            subscribe(member, "$share/g/by/client", "ends")
+        members = group_of(broker, "by/client", (1, 2, 2))
         for i, sender in enumerate(senders * 3):
             sender.send(Publish("by/client", b"%d" % (i % 12), 1, 1))
             assert isinstance(sender.read_packet(), Puback)
-        senders[0].send(Publish("ends", b"end"))
-        shares = []
-        for member in members:
-            own: list[bytes] = []
-            while b"end" not in own:
-                own += [payload for payload, _ in received(member, 1)]
-            shares.append([payload for payload in own if payload != b"end"])
+        shares = shares_of(members, senders[0])
         assert shares[0] and shares[1] + shares[2]
         assert sum(len(set(share)) for share in shares) == 12, shares       # all messages of a client go to one member
+
+
+@pytest.mark.parametrize(("strategy", "chosen"), [("hash_topic", 3), ("sticky", 1)])
+def test_a_group_that_selects_by_a_hash_selects_the_same_member_at_all_workers(strategy: str, chosen: int) -> None:
+    with Workers(2, f"max_keepalive 0\nshared_strategy {strategy}\n") as broker:
+        senders = [broker.connect(broker.id_on(number)) for number in (1, 2)]
+        members = group_of(broker, "by/+", (1, 2, 2))
+        for i in range(60):
+            for sender in senders:
+                sender.send(Publish(f"by/{i}", b"%d" % i, 1, 1))
+                assert isinstance(sender.read_packet(), Puback)
+        pinged(senders[1])
+        shares = shares_of(members, senders[0])
+        assert sum(len(share) for share in shares) == 120
+        assert sum(len(set(share)) for share in shares) == 60, shares       # both messages of a topic go to one member
+        assert sum(share != [] for share in shares) == chosen       # each of 3 members has one of 60 topics, at least
+
+
+def test_a_group_with_as_many_members_at_each_worker_is_shared_equally() -> None:
+    with Workers(2, "max_keepalive 0\n") as broker:
+        sender = broker.connect(broker.id_on(1))
+        members = group_of(broker, "equal", (1, 1, 2, 2))
+        for i in range(400):
+            sender.send(Publish("equal", b"%d" % i, 1, 1))
+            assert isinstance(sender.read_packet(), Puback)
+        shares = [len(share) for share in shares_of(members, sender)]
+        at_1, at_2 = sum(shares[:2]), sum(shares[2:])
+        assert at_1 + at_2 == 400
+        assert 140 < at_1 < 260         # a coin that is thrown 400 times: outside 1 time in 500 million
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

@@ -34,6 +34,7 @@ from cext.link.frame cimport LINK_EXPIRES, LINK_OWNER, LINK_PLAIN, LINK_RETAIN, 
 from cext.link.links cimport (
     link_choose, link_full, link_identity_new, link_send, link_send0, link_waiter_close, link_waiter_new,
 )
+from cext.link.routes cimport route_announced
 from cext.link.state cimport LinkSend
 from cext.net.conn cimport conn_resume
 from cext.net.conn_state cimport CONN_PAUSED
@@ -183,8 +184,17 @@ cdef uint32_t own_members(List* members, uint32_t* online) noexcept nogil:
     return n
 
 
+cdef inline uint32_t own_announced(BrokerLinks* l, Group* g) noexcept nogil:
+    cdef uint8_t text[SUBSCRIPTION_TEXT_BYTES]
+    cdef View filter
+    filter.p = text
+    filter.n = group_read(g, text)
+    return route_announced(&l.links, filter)
+
+
 cdef int group_worker(Broker* b, Group* g, View topic, View client, uint64_t tried, uint8_t* qos) noexcept nogil:
-    """Choose by the members online; if no worker has one, by all."""
+    """Choose by the members online; if no worker has one, by all. A strategy that hashes has the same key and the same weights at all
+    workers, so that each of them chooses the same one."""
     cdef BrokerLinks* l = links_of(b)
     cdef uint32_t weights[LINK_WORKERS_MAX]
     cdef uint32_t members[LINK_WORKERS_MAX]
@@ -192,6 +202,8 @@ cdef int group_worker(Broker* b, Group* g, View topic, View client, uint64_t tri
     cdef uint32_t slot
     cdef Entry* e
     cdef bint others = 0, online = 0
+    cdef View name
+    cdef bint hashes = g.strategy == SHARE_STICKY or g.strategy == SHARE_HASH_TOPIC or (g.strategy == SHARE_HASH_CLIENT and client.n)
     cdef int found
     for slot in range(l.n):
         e = subscriber_entry(b.index, &g.members, &l.peers[slot].session.owner)
@@ -201,14 +213,14 @@ cdef int group_worker(Broker* b, Group* g, View topic, View client, uint64_t tri
     members[l.links.self] = own_members(&g.members, &weights[l.links.self])
     if not others:
         return <int>l.links.self
+    if hashes:
+        members[l.links.self] = members[l.links.self] != 0
+        weights[l.links.self] = own_announced(l, g)
     for slot in range(l.n):
         online |= weights[slot] != 0 and not tried >> slot & 1
-    if g.strategy == SHARE_STICKY:
-        random = spread_bits(g.name.n ^ hash_bytes(&b.names_key, g.name.p, g.name.n))
-    elif g.strategy == SHARE_HASH_CLIENT and client.n:
-        random = spread_bits(hash_bytes(&l.links.key, client.p, client.n))       # the rest of the hash alone names the worker of the client
-    elif g.strategy == SHARE_HASH_TOPIC:
-        random = hash_bytes(&b.key, topic.p, topic.n)
+    if hashes:                   # the rest of a hash alone names the worker of a client, or the owner of a topic
+        name = g.name if g.strategy == SHARE_STICKY else topic if g.strategy == SHARE_HASH_TOPIC else client
+        random = spread_bits(hash_bytes(&l.links.key, name.p, name.n))
     else:
         b.dice += <uint64_t>0x9E3779B97F4A7C15
         random = spread_bits(b.dice ^ b.key.k0)
