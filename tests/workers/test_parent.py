@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from mosq.server.workers.channel import channel_pair
+from mosq.server.workers.worker import Worker
 from tests.harness.broker import Broker, command, free_port
 from tests.harness.packets import Connect, Puback, Publish, Suback, Subscribe
 from tests.harness.properties import P
@@ -134,6 +136,37 @@ def test_a_stopped_worker_is_killed_and_started_again() -> None:
         pinged(witness)
         for client in (back, witness):
             client.close()
+
+
+def test_a_worker_that_is_stopped_in_its_start_is_killed() -> None:
+    with Workers(2, "cluster_watchdog 1\n") as broker:
+        name = broker.id_on(2)
+        old = set(broker.children())
+        broker.kill(2)
+        until(lambda: set(broker.children()) - old)
+        (stopped,) = set(broker.children()) - old
+        os.kill(stopped, signal.SIGSTOP)
+        until(lambda: not Path(f"/proc/{stopped}").exists(), broker.log)
+        assert broker.holder(broker.connect(name)) == 2
+
+
+def test_workers_outlive_a_parent_that_is_stopped_for_long() -> None:
+    """Their reports would fill the channel: its room is the least that the kernel allows."""
+    one, other = channel_pair()
+    one._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 0)
+    worker = Worker.__new__(Worker)
+    worker.channel, worker._messages, worker._commits = one, 0, 0
+    for _ in range(1000):
+        worker.alive()
+        worker.changed(2, 1)
+    assert not one.closed
+    got = [message for message, _ in other.receive()]
+    worker.changed(2, 1)
+    got += [message for message, _ in other.receive()]
+    assert {"is": "alive"} in got
+    assert sum(message.get("messages", 0) for message in got) == 2002
+    one.close()
+    other.close()
 
 
 def test_a_stopped_worker_that_the_stop_kills_has_one_line() -> None:

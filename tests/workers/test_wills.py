@@ -162,3 +162,39 @@ def test_the_record_of_a_will_ends_when_all_workers_have_it() -> None:
         finish(broker, last, "will/end")
         for name in names:
             assert sorted(payloads(broker, name, "end"), key=int) == [b"%d" % life for life in range(20)]
+
+
+def test_wills_that_a_start_has_restored_survive_a_kill_of_that_start() -> None:
+    """Worker 2 is stopped in its start, so worker 1 cannot send the wills of clients without a session, but it cleans its store."""
+    with Workers(2, STORE) as broker:
+        name = broker.id_on(2)
+        subscriber(broker, name, 2, "will/#")
+        wanted = set()
+        for i in range(4):
+            dying = Wire(broker.port, 5)
+            broker.opened.append(dying)
+            dying.send(Connect(broker.id_on(1), will=Will(f"will/{i}", b"%d" % i, 2)))
+            assert isinstance(dying.read_packet(), Connack)
+            wanted.add(b"%d" % i)
+        time.sleep(0.2)         # the records of the wills are committed
+        old = set(broker.children())
+        store = broker.dir / "mosquitto.db.store/worker.1"
+
+        def segments() -> dict[str, int]:
+            return {one.name: one.stat().st_ino for one in store.glob("segment.*")} | {"": len((store / "segment.000001").read_bytes())}
+
+        assert broker.process is not None
+        before = segments()
+        one, two = broker.pids()[1], broker.pids()[2]
+        broker.kill(1)
+        broker.kill(2)
+        until(lambda: len(set(broker.children()) - old) == 2 and len(broker.pids()) == 2)
+        broker.kill(2, signal.SIGSTOP)
+        until(lambda: segments() != before, broker.log)
+        time.sleep(0.5)         # the cleaning is done
+        again_1 = broker.kill(1)
+        broker.kill(2, signal.SIGCONT)
+        again(broker, 1, again_1)
+        assert one != again_1 and two not in broker.pids().values()
+        finish(broker, broker.id_on(1), "will/end")
+        assert set(payloads(broker, name, "end")) == wanted

@@ -11,13 +11,13 @@ Cost: a slice is up to RECORDS records of a chunk of 256 KiB.
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport AuthRequest, auth_request_of
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.client_state cimport Client
+from cext.broker.core.client_state cimport Client, Will
 from cext.broker.core.durable cimport Durable, MEMORY_PAUSE_MS, PENDING, Pending, RestoredWill, changes_of, durable_of, lacks_since, session_at
 from cext.broker.core.job_state cimport JOB_FANOUT, Job
 from cext.broker.core.session_refs cimport session_client
@@ -307,11 +307,20 @@ cdef void client_will_copy(Broker* b, Durable* t, View body) noexcept nogil:
     cdef RecordClientWill r
     cdef Session* s
     cdef Client* c
+    cdef Will restored          # by the start; its session has no client, and sends the will when the broker serves
     if record_client_will_read(body, &r) != 0:
         return
     s = sessions_find(&b.sessions, r.id)
-    c = session_client(s) if s != NULL and s.flags & SESSION_WILL_STORED else NULL
-    if c != NULL and c.will != NULL and is_first(b, t, RECORD_CLIENT_WILL, r.id):
+    if s == NULL or not s.flags & SESSION_WILL_STORED or not is_first(b, t, RECORD_CLIENT_WILL, r.id):
+        return
+    c = session_client(s)
+    if s.will != NULL:
+        memset(&restored, 0, sizeof(restored))
+        restored.message = s.will
+        restored.has_expiry = r.has_expiry
+        restored.expiry_s = r.expiry_s
+        client_will_recorded(b, s, &restored)
+    elif c != NULL and c.will != NULL:
         client_will_recorded(b, s, c.will)
 
 

@@ -65,8 +65,10 @@ class Asking:
                     poll.unregister(fd)
                     del waiting[fd]
                     ours.close()
-                    if data:
+                    try:
                         found[place] = pickle.loads(data)
+                    except (EOFError, pickle.UnpicklingError):      # the worker has ended in its answer, or before it
+                        pass
         for _, ours, _ in waiting.values():
             ours.close()
         for value in found.values():
@@ -111,6 +113,8 @@ class Asking:
                                                                 _socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 continue
+            if not data:                # the socket was shut down, by root: this worker answers no more
+                return
             fds = array.array("i")
             for _, _, packed in ancillary:
                 fds.frombytes(packed)

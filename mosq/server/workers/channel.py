@@ -10,8 +10,11 @@ does not block.
 
 import _socket
 import array
+import fcntl
 import json
 import os
+import sys
+import termios
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +48,10 @@ class Channel:
             self._sock.sendmsg([data], ancillary)
         except OSError:
             self.closed = True
+
+    def is_read(self) -> bool:
+        """Return whether the other process has read all messages. One that is stopped has not."""
+        return not int.from_bytes(fcntl.ioctl(self._sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"), sys.byteorder)
 
     def receive(self) -> "list[tuple[Message, list[int]]]":
         """Return the messages that have arrived, with their descriptors."""

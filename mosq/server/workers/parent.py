@@ -27,6 +27,7 @@ from mosq.config.errors import ConfigError
 from mosq.engine import (
     bind_sockets,
     close_sockets,
+    continue_when_parent_ends,
     counts_bytes,
     counts_ended,
     reload_counted,
@@ -280,6 +281,7 @@ class Parent:
         """Be a worker until its end. Never returns."""
         status = EXIT_CANNOT_START
         try:
+            continue_when_parent_ends()         # Worker.ready repeats it, after the change of the user
             self._acting.__exit__(None, None, None)
             name_process(f"mosq: worker {place + 1}", arguments=True)
             for slot in self.slots:
@@ -458,6 +460,8 @@ class Parent:
             slot.killed_for = f"has given no sign of life for {self.config.cluster_watchdog} seconds"
             slot.kill(signal.SIGKILL)
             slot.seen_s = now_s
+        elif slot.pid and not slot.ready and now_s - slot.seen_s > self.config.cluster_watchdog:
+            self._look_at_start(slot, now_s)
         ended = slot.reap()
         if ended is None:
             return
@@ -471,6 +475,18 @@ class Parent:
         if not starting:
             pause_s = slot.wait_s(now_s)
             self.log.report(ERROR, f"Error: {ended}. It is started again in {pause_s:g} seconds.")
+
+    def _look_at_start(self, slot: Slot, now_s: float) -> None:
+        """Kill a process that was stopped (SIGSTOP) during its start, and report a start that takes long for another
+        reason, such as a large store or a plugin."""
+        watchdog_s = self.config.cluster_watchdog
+        slot.seen_s = now_s
+        if slot.is_stopped():
+            slot.killed_for = f"was stopped during its start for up to {watchdog_s} seconds"
+            slot.kill(signal.SIGKILL)
+        else:
+            self.log.report(WARNING, f"Warning: {slot.name} (process {slot.pid}) has not finished its start for {watchdog_s} more "
+                                     "seconds. Reloads and commands of dynamic security wait for it.")
 
     # ---- signals
 

@@ -62,6 +62,14 @@ class Slot:
         self.pid, self.channel, self.ready = 0, None, False
         return text
 
+    def is_stopped(self) -> bool:
+        """Return whether a signal or a debugger has stopped the process."""
+        try:
+            with open(f"/proc/{self.pid}/stat", encoding="utf-8", errors="replace") as file:
+                return file.read().rpartition(")")[2].split()[0] in "Tt"
+        except (OSError, IndexError):
+            return False
+
     def _read_last(self, channel: "Channel") -> None:
         """Take what an ended process has sent before it ended."""
         for message, fds in channel.receive():

@@ -53,6 +53,7 @@ class Worker:
 
     def __init__(self, place: int, channel: "Channel", given: Given, receiving: int, asked: int, covered: int) -> None:
         self.channel, self.http = channel, given.http if place == HTTP_PLACE else None
+        self._messages = self._commits = 0      # changes that were not reported yet
         self._asking, self.together = Asking(place, given.askings, asked), Together(channel)
         self._place, self._given, self._receiving, self._covered = place, given, receiving, covered
         self._prepared: Prepared | None = None
@@ -95,11 +96,17 @@ class Worker:
 
     def changed(self, messages: int, commits: int) -> None:
         """Report how many more messages and batches were written; the parent counts them for `autosave_interval`."""
-        self.channel.send({"is": "changes", "messages": messages, "commits": commits})
+        self._messages += messages
+        self._commits += commits
+        if self.channel.is_read():      # otherwise the next report has them, too
+            self.channel.send({"is": "changes", "messages": self._messages, "commits": self._commits})
+            self._messages = self._commits = 0
 
     def alive(self) -> None:
-        """Report that the loop works. Called by the thread of the watchdog: the main thread may wait for a file."""
-        self.channel.send({"is": "alive"})
+        """Report that the loop works, unless an earlier report was not read: the parent may be stopped for long. Called by
+        the thread of the watchdog: the main thread may wait for a file."""
+        if self.channel.is_read():
+            self.channel.send({"is": "alive"})
 
     def serve(self, control: "Control") -> bool:
         """Do what the parent asks for. Return False if the parent is gone: then the worker must end too."""
