@@ -15,14 +15,15 @@ from contextlib import ExitStack
 from cext.testing.store_bench import run
 from mosq._core import PyStore
 from mosq._redis import LogFiles
-from tests.redis.server import Server, wait_until
+from tests.harness.faults import until
+from tests.redis.server import Server
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+FSYNC = "appendfsync everysec"      # the default of Redis
 
 
 def cpu_s(server: Server) -> float:
     """Return the CPU time of a Redis."""
-    assert server.process is not None
     with open(f"/proc/{server.process.pid}/stat", encoding="utf-8") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * TICK_S
@@ -78,10 +79,10 @@ def main() -> None:
     parser.add_argument("--replica", action="store_true", help="with a replica that must confirm each batch")
     given = parser.parse_args()
     with ExitStack() as stack:
-        servers = [stack.enter_context(Server())]
+        servers = [stack.enter_context(Server(FSYNC))]
         if given.replica:
-            servers.append(stack.enter_context(Server(f"replicaof 127.0.0.1 {servers[0].port}")))
-            wait_until(lambda: servers[0].replicas_online() == 1)
+            servers.append(stack.enter_context(Server(FSYNC, f"replicaof 127.0.0.1 {servers[0].port}")))
+            until(lambda: servers[0].replicas_online() == 1)
         replica = " + replica" if given.replica else ""
         print(f" batch          rate  CPU per message = loop + storage thread + Redis{replica}   commit: p50, p99")
         for size in map(float, given.batches.split(",")):

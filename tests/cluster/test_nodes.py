@@ -18,9 +18,10 @@ from mosq.cluster.errors import AwayError
 from mosq.cluster.registry import Registry
 from mosq.cluster.scripts import keys_of
 from mosq.cluster.terms import Terms
-from tests.cluster.servers import Redis, wait_for
+from tests.cluster.servers import Redis
 from tests.harness.broker import ROOT
 from tests.harness.effort import TIMEOUT_S, tries
+from tests.harness.faults import until
 
 WORKERS = 4
 LEASE_S, MARGIN_S = 1.0, 1.0        # of the nodes
@@ -33,7 +34,7 @@ class Cluster:
         self.folder, self.redis = folder, redis
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
         registry = Registry(Address((("127.0.0.1", redis.port),)), "c", "operator", "r", Terms(LEASE_S, MARGIN_S))
-        wait_for(lambda: created(registry), "the cluster is created")
+        until(lambda: created(registry))
 
     def start(self, name: str, workers: int = WORKERS) -> subprocess.Popen[bytes]:
         with (self.folder / f"log.{name}").open("ab") as log:
@@ -52,30 +53,30 @@ class Cluster:
 
     def table(self) -> dict[int, str]:
         """Return the node of each worker that has one."""
-        entries = self.redis.client().hgetall("mosq:{c}:workers")
+        entries = self.redis.client.hgetall("mosq:{c}:workers")
         return {int(worker): entry_of(text).name for worker, text in entries.items() if entry_of(text).name}
 
     def head(self, worker: int) -> str | None:
-        return self.redis.client().get(f"store:{worker}:head")
+        return self.redis.client.get(f"store:{worker}:head")
 
     def written(self) -> list[int]:
-        return [self.redis.client().llen(f"store:{worker}:log") for worker in range(WORKERS)]
+        return [self.redis.client.llen(f"store:{worker}:log") for worker in range(WORKERS)]
 
     def runs_at(self, *names: str) -> bool:
         """Return whether each worker has one of these nodes and has opened its store with its latest token."""
-        entries = self.redis.client().hgetall("mosq:{c}:workers")
+        entries = self.redis.client.hgetall("mosq:{c}:workers")
         return len(entries) == WORKERS and all(
             entry_of(text).name in names and self.head(int(worker)) == str(entry_of(text).token) for worker, text in entries.items())
 
     def wait_at(self, *names: str) -> None:
         """Wait until all workers run at these nodes, and write."""
-        wait_for(lambda: self.runs_at(*names), f"all workers run at {names}")
+        until(lambda: self.runs_at(*names))
         before = self.written()
-        wait_for(lambda: all(new > old for new, old in zip(self.written(), before, strict=True)), "all workers write")
+        until(lambda: all(new > old for new, old in zip(self.written(), before, strict=True)))
 
     def wait_shared(self, *names: str) -> None:
         """Wait until the workers are spread over the nodes, and write."""
-        wait_for(lambda: set(self.table().values()) == set(names), f"each of {names} has a worker")
+        until(lambda: set(self.table().values()) == set(names))
         self.wait_at(*names)
 
     def audit(self) -> None:
@@ -88,7 +89,7 @@ class Cluster:
             starts = sorted(times)
             for token, later in pairwise(starts):
                 assert max(times[token]) < min(times[later]), f"worker {worker} served twice at one time"
-            tokens = [int(token) for token in self.redis.client().lrange(f"store:{worker}:log", 0, -1)]
+            tokens = [int(token) for token in self.redis.client.lrange(f"store:{worker}:log", 0, -1)]
             assert tokens == sorted(tokens)
 
 
@@ -102,7 +103,7 @@ def created(registry: Registry) -> bool:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Redis(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as redis:
+    with Redis() as redis:
         running = Cluster(tmp_path, redis)
         try:
             yield running
@@ -129,7 +130,7 @@ def test_a_node_that_is_stopped_for_longer_than_the_lease_has_no_worker_when_it_
     cluster.nodes["a"].send_signal(signal.SIGSTOP)
     cluster.wait_at("b")
     cluster.nodes["a"].send_signal(signal.SIGCONT)
-    wait_for(lambda: "The lease of this node is over" in cluster.log("a"), "node a notices it")
+    until(lambda: "The lease of this node is over" in cluster.log("a"))
     cluster.wait_shared("a", "b")
     cluster.audit()
 
@@ -140,7 +141,7 @@ def test_workers_end_while_redis_is_away_and_start_at_the_same_nodes_when_it_is_
     cluster.wait_shared("a", "b")
     cluster.redis.kill()
     for name in "ab":
-        wait_for(lambda name=name: "The lease of this node is over" in cluster.log(name), f"node {name} kills its workers")
+        until(lambda name=name: "The lease of this node is over" in cluster.log(name))
     cluster.redis.start()
     cluster.wait_shared("a", "b")
     cluster.audit()
@@ -164,7 +165,7 @@ def test_a_node_that_is_started_again_takes_its_name_when_the_killed_one_is_dead
     cluster.nodes["a"].wait()
     heads = [cluster.head(worker) for worker in range(WORKERS)]
     cluster.start("a")
-    wait_for(lambda: all(cluster.head(worker) != heads[worker] for worker in range(WORKERS)), "the workers start again")
+    until(lambda: all(cluster.head(worker) != heads[worker] for worker in range(WORKERS)))
     cluster.wait_at("a")
     cluster.audit()
 
@@ -176,7 +177,7 @@ def test_a_node_leaves_and_its_workers_go_on_at_another_one(cluster: Cluster) ->
     leaving = cluster.nodes["a"]
     leaving.terminate()
     assert leaving.wait(TIMEOUT_S) == 0
-    assert "a" not in cluster.redis.client().hgetall("mosq:{c}:beats")
+    assert "a" not in cluster.redis.client.hgetall("mosq:{c}:beats")
     cluster.wait_at("b")
     last = cluster.nodes["b"]
     last.terminate()
@@ -190,8 +191,8 @@ def test_a_worker_that_ends_is_started_again_under_another_token(cluster: Cluste
     cluster.wait_at("a")
     head = cluster.head(1)
     assert head is not None
-    cluster.redis.client().set("store:1:head", str(int(head) + 1))     # as if another process had opened its store
-    wait_for(lambda: cluster.head(1) not in (head, str(int(head) + 1)), "the worker starts again")
+    cluster.redis.client.set("store:1:head", str(int(head) + 1))     # as if another process had opened its store
+    until(lambda: cluster.head(1) not in (head, str(int(head) + 1)))
     cluster.wait_at("a")
 
 
@@ -203,8 +204,8 @@ def test_a_node_with_another_number_of_workers_ends(cluster: Cluster) -> None:
 def test_redis_that_lost_the_cluster_ends_the_workers_and_the_log_names_the_reason(cluster: Cluster) -> None:
     cluster.start("a")
     cluster.wait_at("a")
-    cluster.redis.client().delete(*keys_of("c"))
-    wait_for(lambda: "The lease of this node is over" in cluster.log("a"), "node a kills its workers")
+    cluster.redis.client.delete(*keys_of("c"))
+    until(lambda: "The lease of this node is over" in cluster.log("a"))
     assert "Redis has no data of this cluster" in cluster.log("a")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,9 +15,11 @@ from mosq.cluster.registry import Registry
 from mosq.cluster.requests import ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Request
 from mosq.cluster.terms import Terms
 from tests.cluster.model import State, apply
-from tests.cluster.servers import Redis, Sentinel, wait_for
+from tests.cluster.servers import Redis
 from tests.harness.broker import free_port
 from tests.harness.effort import TIMEOUT_S, tries
+from tests.harness.faults import until
+from tests.harness.redis import Sentinel
 
 TEXT = Announcement().text
 PATIENT = Terms(4 * TIMEOUT_S)      # a request has TIMEOUT_S
@@ -26,14 +27,14 @@ BRISK = Terms(8.0)                  # 2 s
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    with Redis(tmp_path_factory.mktemp("redis"), "--save", "") as running:
+def server() -> Iterator[Redis]:
+    with Redis() as running:
         yield running
 
 
 @pytest.fixture
 def empty(server: Redis) -> Redis:
-    server.client().flushall()
+    server.client.flushall()
     return server
 
 
@@ -53,9 +54,9 @@ def open_registry(server: Redis, name: str = "a", run: str = "r1", **options) ->
 
 def test_a_cluster_is_created_once(empty: Redis) -> None:
     registry = open_registry(empty)
-    before = empty.client().hgetall("mosq:{c}:cluster")
+    before = empty.client.hgetall("mosq:{c}:cluster")
     registry.create(4)
-    assert empty.client().hgetall("mosq:{c}:cluster") == before
+    assert empty.client.hgetall("mosq:{c}:cluster") == before
 
 
 def test_a_node_creates_no_cluster(empty: Redis) -> None:
@@ -79,15 +80,15 @@ def test_a_node_with_another_configuration_is_refused(empty: Redis, workers: int
 
 def test_the_secret_is_not_in_redis(empty: Redis) -> None:
     registry_of(empty, secret=b"top-secret").create(4)
-    assert "top-secret" not in repr(empty.client().hgetall("mosq:{c}:cluster"))
+    assert "top-secret" not in repr(empty.client.hgetall("mosq:{c}:cluster"))
 
 
 def test_a_key_of_another_program_is_refused(empty: Redis) -> None:
-    empty.client().hset("mosq:{c}:cluster", "x", "1")
+    empty.client.hset("mosq:{c}:cluster", "x", "1")
     with pytest.raises(RefusedError, match=r"the key mosq:\{c\}:cluster in Redis is not that of a cluster of mosq"):
         registry_of(empty).open(4)
-    empty.client().delete("mosq:{c}:cluster")
-    empty.client().set("mosq:{c}:cluster", "1")
+    empty.client.delete("mosq:{c}:cluster")
+    empty.client.set("mosq:{c}:cluster", "1")
     with pytest.raises(AwayError, match="WRONGTYPE"):
         registry_of(empty).open(4)
 
@@ -115,7 +116,7 @@ def test_clusters_of_two_names_know_nothing_of_each_other(empty: Redis) -> None:
 def test_redis_that_lost_its_data_or_has_another_cluster_is_noticed(empty: Redis) -> None:
     registry = open_registry(empty)
     assert registry.ask(Join("", TEXT)).status == DONE
-    empty.client().flushall()
+    empty.client.flushall()
     assert registry.ask(Beat(1, "")).status == MISSING
     registry_of(empty).create(4)
     for request in (Beat(2, ""), Join("", TEXT), Look(), Change(0, "", "1 a r1"), Leave()):
@@ -149,7 +150,7 @@ REQUESTS = st.one_of(
 @settings(max_examples=tries(1000, 60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests=st.lists(st.tuples(st.sampled_from(RUNS), REQUESTS, st.booleans()), max_size=25))
 def test_the_scripts_do_what_their_model_does_also_when_sent_twice(server: Redis, requests: list[tuple[tuple[str, str], Request, bool]]) -> None:
-    server.client().flushall()
+    server.client.flushall()
     registries = {(name, run): open_registry_fast(server, name, run) for name, run in RUNS}
     state = State(0, ID)
     for (name, run), request, twice in requests:
@@ -163,7 +164,7 @@ ID = "11"
 
 def open_registry_fast(server: Redis, name: str, run: str) -> Registry:
     """Return a registry whose cluster is in Redis, without a proof: computing it takes long."""
-    server.client().hset("mosq:{c}:cluster", mapping={"id": ID, "protocol": 1})
+    server.client.hset("mosq:{c}:cluster", mapping={"id": ID, "protocol": 1})
     key = name, run
     if key not in KEPT:
         KEPT[key] = registry_of(server, name, run)
@@ -188,7 +189,7 @@ def test_a_request_that_is_sent_again_has_the_same_answer(empty: Redis) -> None:
 
 
 def whole(server: Redis) -> list:
-    return [server.client().hgetall(f"mosq:{{c}}:{name}") for name in ("beats", "announcements", "workers")]
+    return [server.client.hgetall(f"mosq:{{c}}:{name}") for name in ("beats", "announcements", "workers")]
 
 
 def test_a_name_is_used_until_its_beat_is_named_as_dead(empty: Redis) -> None:
@@ -221,13 +222,13 @@ def test_data_that_another_program_has_written_are_refused(empty: Redis) -> None
     registry = open_registry(empty)
     registry.ask(Join("", TEXT))
     for key, field, value in (("workers", "0", "x y z"), ("workers", "x", "1"), ("announcements", "a", "{"), ("beats", "b", "r 1")):
-        before = empty.client().hget(f"mosq:{{c}}:{key}", field)
-        empty.client().hset(f"mosq:{{c}}:{key}", field, value)
+        before = empty.client.hget(f"mosq:{{c}}:{key}", field)
+        empty.client.hset(f"mosq:{{c}}:{key}", field, value)
         with pytest.raises(AwayError, match="damaged"):
             registry.ask(Look())
-        empty.client().hdel(f"mosq:{{c}}:{key}", field)
+        empty.client.hdel(f"mosq:{{c}}:{key}", field)
         if before is not None:
-            empty.client().hset(f"mosq:{{c}}:{key}", field, before)
+            empty.client.hset(f"mosq:{{c}}:{key}", field, before)
     assert registry.ask(Look()).status == DONE
 
 
@@ -239,12 +240,12 @@ def source_of(registry: Registry) -> str:
     return view.source
 
 
-def test_a_restart_is_another_source_and_flushed_scripts_are_loaded_again(tmp_path: Path) -> None:
-    with Redis(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
+def test_a_restart_is_another_source_and_flushed_scripts_are_loaded_again() -> None:
+    with Redis() as server:
         registry = open_registry(server)
         first = source_of(registry)
         assert source_of(registry) == first
-        server.client().script_flush()
+        server.client.script_flush()
         with pytest.raises(AwayError, match="No matching script"):
             registry.ask(Look())
         assert source_of(registry) == first
@@ -255,8 +256,8 @@ def test_a_restart_is_another_source_and_flushed_scripts_are_loaded_again(tmp_pa
         assert source_of(registry) != first
 
 
-def test_a_change_goes_only_to_the_server_of_its_view(tmp_path: Path) -> None:
-    with Redis(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
+def test_a_change_goes_only_to_the_server_of_its_view() -> None:
+    with Redis() as server:
         registry = open_registry(server)
         assert registry.ask(Join("", TEXT)).status == DONE
         first = source_of(registry)
@@ -281,8 +282,8 @@ def test_an_address_without_redis_is_away() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_wrong_password_is_not_shown(tmp_path: Path) -> None:
-    with Redis(tmp_path, "--requirepass", "right-one", password="right-one") as server:
+def test_a_wrong_password_is_not_shown() -> None:
+    with Redis(password="right-one") as server:
         open_registry(server)
         for text, reason in ((f"redis://:wrong-one@127.0.0.1:{server.port}", "invalid username-password|WRONGPASS"),
                              (f"redis://127.0.0.1:{server.port}", "uthentication required")):
@@ -291,24 +292,24 @@ def test_a_wrong_password_is_not_shown(tmp_path: Path) -> None:
             assert "one" not in str(caught.value).replace("without", "")
 
 
-def test_a_redis_that_is_out_of_memory_is_away(tmp_path: Path) -> None:
-    with Redis(tmp_path, "--maxmemory-policy", "noeviction") as server:
+def test_a_redis_that_is_out_of_memory_is_away() -> None:
+    with Redis("maxmemory-policy noeviction") as server:
         registry = open_registry(server)
-        server.client().config_set("maxmemory", 1)
+        server.client.config_set("maxmemory", 1)
         with pytest.raises(AwayError, match=r"OOM|maxmemory"):
             registry.ask(Join("", TEXT))
-        server.client().config_set("maxmemory", 0)
+        server.client.config_set("maxmemory", 0)
         assert registry.ask(Join("", TEXT)).status == DONE
 
 
-def test_a_redis_that_does_not_answer_is_away_after_the_timeout(tmp_path: Path) -> None:
-    with Redis(tmp_path) as server:
+def test_a_redis_that_does_not_answer_is_away_after_the_timeout() -> None:
+    with Redis() as server:
         registry = open_registry(server, terms=Terms(2.0))
         server.pause()
         with pytest.raises(AwayError, match=r"[Tt]imeout|timed out"):
             registry.ask(Look())
         server.resume()
-        wait_for(lambda: answers(registry), "Redis answers again")
+        until(lambda: answers(registry))
 
 
 def answers(registry: Registry) -> bool:
@@ -318,21 +319,20 @@ def answers(registry: Registry) -> bool:
         return False
 
 
-def test_a_unix_socket_and_another_database(tmp_path: Path) -> None:
-    path = tmp_path / "r.sock"
-    with Redis(tmp_path, "--unixsocket", str(path)) as server:
-        registry = Registry(parse_address(f"redis+unix://{path}?db=3"), "c", "a", "r1", PATIENT)
+def test_a_unix_socket_and_another_database() -> None:
+    with Redis("unixsocket s") as server:
+        registry = Registry(parse_address(f"redis+unix://{server.folder}/s?db=3"), "c", "a", "r1", PATIENT)
         registry.create(4)
         registry.open(4)
         assert registry.ask(Join("", TEXT)).status == DONE
-        assert server.client().info("keyspace")["db3"]["keys"] == 3
+        assert server.client.info("keyspace")["db3"]["keys"] == 3
 
 
 @pytest.fixture
-def replicated(tmp_path: Path) -> Iterator[list[Redis]]:
+def replicated() -> Iterator[list[Redis]]:
     """Yield a primary with a replica."""
-    with Redis(tmp_path, name="one") as one, Redis(tmp_path, "--replicaof", f"127.0.0.1 {one.port}", name="two") as two:
-        wait_for(lambda: two.client().info("replication")["master_link_status"] == "up", "the replica follows")
+    with Redis() as one, Redis(f"replicaof 127.0.0.1 {one.port}") as two:
+        until(lambda: two.client.info("replication")["master_link_status"] == "up")
         yield [one, two]
 
 
@@ -351,7 +351,7 @@ def test_a_request_counts_when_a_replica_has_confirmed_it(replicated: list[Redis
         with pytest.raises(AwayError, match="0 of 1 replicas have confirmed"):
             registry.ask(Beat(number, ""))
     two.resume()
-    wait_for(lambda: registry_confirms(registry), "the replica confirms again")
+    until(lambda: registry_confirms(registry))
 
 
 def registry_confirms(registry: Registry) -> bool:
@@ -371,33 +371,33 @@ def test_a_replica_is_not_used_and_of_several_hosts_the_primary_is(replicated: l
     assert registry.ask(Join("", TEXT)).status == DONE
     first = source_of(registry)
     one.kill()
-    two.client().replicaof("NO", "ONE")
-    wait_for(lambda: answers(registry), "the promoted server answers")
+    two.client.replicaof("NO", "ONE")
+    until(lambda: answers(registry))
     assert source_of(registry) != first
 
 
 def test_a_primary_that_becomes_a_replica_is_noticed_on_an_open_connection(replicated: list[Redis]) -> None:
     one, two = replicated
     registry = open_registry(one)
-    two.client().replicaof("NO", "ONE")
-    one.client().replicaof("127.0.0.1", str(two.port))
+    two.client.replicaof("NO", "ONE")
+    one.client.replicaof("127.0.0.1", str(two.port))
     with pytest.raises(AwayError):
         registry.ask(Look())
 
 
-def test_sentinel_names_the_primary_after_a_failover(replicated: list[Redis], tmp_path: Path) -> None:
+def test_sentinel_names_the_primary_after_a_failover(replicated: list[Redis]) -> None:
     one, two = replicated
-    with Sentinel(tmp_path, one, "sentinel") as sentinel:
-        wait_for(lambda: sentinel.knows(1), "the Sentinel knows the replica")
+    with Sentinel(one, "main", down_after_milliseconds=500, failover_timeout=5000) as sentinel:
+        until(sentinel.knows_a_replica)
         address = parse_address(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{sentinel.port}/main")
         registry = Registry(address, "c", "a", "r1", BRISK)
         registry.create(4)
         registry.open(4)
         assert registry.ask(Join("", TEXT)).status == DONE
         first = source_of(registry)
-        wait_for(lambda: two.client().hget("mosq:{c}:beats", "a") == "r1 0", "the replica has the node")
+        until(lambda: two.client.hget("mosq:{c}:beats", "a") == "r1 0")
         one.kill()
-        wait_for(lambda: answers(registry), "the promoted replica answers")
+        until(lambda: answers(registry))
         assert source_of(registry) != first
         assert registry.ask(Beat(1, "")).status == DONE
         wrong = Registry(parse_address(f"redis+sentinel://127.0.0.1:{sentinel.port}/other"), "c", "a", "r1", BRISK)

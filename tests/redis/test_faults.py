@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -14,8 +13,10 @@ import pytest
 from cext.testing.disk_api import CalledFiles
 from mosq._redis import LogFiles, RedisConnection, RedisError
 from tests.harness.broker import free_port
+from tests.harness.faults import until
 from tests.harness.proxy import Proxy
-from tests.redis.server import Server, wait_until
+from tests.harness.redis import Sentinel
+from tests.redis.server import Server
 
 NEW = os.O_RDWR | os.O_CREAT
 
@@ -130,9 +131,9 @@ def test_a_lost_reply_does_not_do_an_operation_twice(server: Server) -> None:
         log = LogFiles(RedisConnection([("127.0.0.1", proxy.port)], timeout_ms=300), "log")
         calls = written(log, b"a" * 70_000)         # sent at once
         number = log.counts()["given"]
-        wait_until(lambda: int(server.head()[b"number"]) == number)
+        until(lambda: int(server.head()[b"number"]) == number)
         proxy.cut()
-        wait_until(lambda: server.clients() == clients)
+        until(lambda: server.clients() == clients)
         written(log, b"bbb")
         written(log, b"ccc", at=70_000)
         assert calls.datasync(1) == 0
@@ -144,12 +145,12 @@ def test_a_lost_reply_does_not_do_an_operation_twice(server: Server) -> None:
 def test_a_slow_redis_delays_a_sync_and_loses_nothing(own: Server) -> None:
     log = own.files(timeout_ms=200)
     calls = written(log, b"slow")
-    own.signal(signal.SIGSTOP)
+    own.pause()
     assert "no answer in time" in refusal(calls, errno.ENOTCONN)
     written(log, b"more", "/d/b")
     assert calls.datasync(1) == -errno.ENOTCONN
-    own.signal(signal.SIGCONT)
-    wait_until(lambda: calls.datasync(1) == 0)
+    own.resume()
+    until(lambda: calls.datasync(1) == 0)
     assert (content(log), content(log, "/d/b")) == (b"slow", b"more")
 
 
@@ -222,7 +223,7 @@ def test_a_full_redis_lets_a_process_start_and_make_room(own: Server) -> None:
 
 def test_a_read_only_replica_is_no_place_for_a_store(own: Server) -> None:
     with Server(f"replicaof 127.0.0.1 {own.port}") as replica:
-        wait_until(lambda: own.replicas_online() == 1)
+        until(lambda: own.replicas_online() == 1)
         with pytest.raises(RedisError, match="is a replica, which cannot be written to"):
             replica.files()
 
@@ -300,7 +301,7 @@ def test_a_policy_that_removes_keys_is_refused(own: Server) -> None:
 # ---- logins and addresses
 
 def test_a_wrong_password_is_named_and_not_shown() -> None:
-    with Server("requirepass right", password="right") as own:
+    with Server(password="right") as own:
         places = [("127.0.0.1", own.port)]
         assert own.files().token == 1
         with pytest.raises(RedisError, match=r"refuses the login: WRONGPASS") as caught:
@@ -342,7 +343,7 @@ def test_a_server_that_is_no_redis_is_an_error() -> None:
 
 def test_a_replica_that_does_not_confirm_leaves_a_sync_in_doubt(own: Server) -> None:
     with Server(f"replicaof 127.0.0.1 {own.port}") as replica:
-        wait_until(lambda: own.replicas_online() == 1)
+        until(lambda: own.replicas_online() == 1)
         logs: list[LogFiles] = []
 
         def is_open() -> bool:
@@ -350,17 +351,17 @@ def test_a_replica_that_does_not_confirm_leaves_a_sync_in_doubt(own: Server) -> 
                 logs.append(own.files(replicas=1, timeout_ms=1000))
             return bool(logs)
 
-        wait_until(is_open)
+        until(is_open)
         log = logs[0]
         calls = written(log, b"one")
-        wait_until(lambda: calls.datasync(1) == 0)
-        replica.signal(signal.SIGSTOP)
+        until(lambda: calls.datasync(1) == 0)
+        replica.pause()
         written(log, b"two")
         assert "only 0 of 1 replicas" in refusal(calls, errno.ENOTCONN)
         own.cut()                       # WAIT as the first command of a connection returns at once: it must not count
         assert calls.datasync(1) == -errno.ENOTCONN
-        replica.signal(signal.SIGCONT)
-        wait_until(lambda: calls.datasync(1) == 0)
+        replica.resume()
+        until(lambda: calls.datasync(1) == 0)
         assert content(log) == b"two"
 
 
@@ -368,29 +369,23 @@ def test_an_acknowledged_operation_survives_a_failover_by_sentinel() -> None:
     with ExitStack() as stack:
         first = stack.enter_context(Server())
         second = stack.enter_context(Server(f"replicaof 127.0.0.1 {first.port}"))
-        sentinel = stack.enter_context(Server(
-            f"sentinel monitor store 127.0.0.1 {first.port} 1", "sentinel down-after-milliseconds store 3000", sentinel=True))
-        wait_until(lambda: first.replicas_online() == 1)
-        wait_until(lambda: b"num-slaves" in b" ".join(flat(sentinel.call("SENTINEL", "MASTER", "store")))
-                   and flat(sentinel.call("SENTINEL", "REPLICAS", "store")))
+        sentinel = stack.enter_context(Sentinel(first, "store", down_after_milliseconds=3000))
+        until(lambda: first.replicas_online() == 1)
+        until(sentinel.knows_a_replica)
         connection = RedisConnection([("127.0.0.1", free_port()), ("127.0.0.1", sentinel.port)], service="store", timeout_ms=6000)
         log = LogFiles(connection, "log", replicas=1)
         calls = CalledFiles(log)
         fd = calls.open("/d/a", NEW)
         for n in range(200):
             assert calls.pwrite(fd, b"%06d" % n, 6 * n) == 6
-        wait_until(lambda: calls.datasync(fd) == 0)
+        until(lambda: calls.datasync(fd) == 0)
         calls.pwrite(fd, b"later!", 1200)
         first.kill()
         assert calls.datasync(fd) == -errno.ENOTCONN
-        wait_until(lambda: second.role() == b"master")
+        until(second.is_primary)
         with first.conf.open("a") as conf:
             conf.write(f"replicaof 127.0.0.1 {second.port}\n")
         first.start()
-        wait_until(lambda: calls.datasync(fd) == 0)
+        until(lambda: calls.datasync(fd) == 0)
         assert calls.pread(fd, 2000, 0) == b"".join(b"%06d" % n for n in range(200)) + b"later!"
         assert int(second.head()[b"number"]) == log.counts()["given"] == log.counts()["safe"]
-
-
-def flat(reply: object) -> list[bytes]:
-    return [one for part in reply for one in flat(part)] if isinstance(reply, list) else [reply] if isinstance(reply, bytes) else []
