@@ -23,6 +23,8 @@ from tests.harness.broker import ROOT
 from tests.harness.effort import TIMEOUT_S, tries
 from tests.harness.faults import until
 
+pytestmark = pytest.mark.part("redis")
+
 WORKERS = 4
 LEASE_S, MARGIN_S = 1.0, 1.0        # of the nodes
 
@@ -209,7 +211,7 @@ def test_redis_that_lost_the_cluster_ends_the_workers_and_the_log_names_the_reas
     assert "Redis has no data of this cluster" in cluster.log("a")
 
 
-@pytest.mark.again("nodes")
+@pytest.mark.again("redis")
 def test_random_faults(cluster: Cluster) -> None:
     """Kill and stop nodes and Redis, one after another or together; after each round all workers run and none ran twice at one time."""
     random = Random(23)

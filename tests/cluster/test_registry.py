@@ -21,6 +21,8 @@ from tests.harness.effort import TIMEOUT_S, tries
 from tests.harness.faults import until
 from tests.harness.redis import Sentinel
 
+pytestmark = pytest.mark.part("redis")
+
 TEXT = Announcement().text
 PATIENT = Terms(4 * TIMEOUT_S)      # a request has TIMEOUT_S
 BRISK = Terms(8.0)                  # 2 s

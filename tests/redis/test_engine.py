@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from mosq._redis import LogFiles
 from tests.harness.packets import Connack, Connect, Puback, Publish, Suback, Subscribe
 from tests.harness.plane import Plane
 from tests.redis.server import Server
+
+pytestmark = pytest.mark.part("redis")
 
 
 def plane_on(log: LogFiles, **more: Any) -> Plane:

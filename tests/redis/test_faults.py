@@ -18,6 +18,8 @@ from tests.harness.proxy import Proxy
 from tests.harness.redis import Sentinel
 from tests.redis.server import Server
 
+pytestmark = pytest.mark.part("redis")
+
 NEW = os.O_RDWR | os.O_CREAT
 
 

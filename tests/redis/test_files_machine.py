@@ -17,6 +17,8 @@ from mosq._redis import LogFiles
 from tests.harness.effort import tries
 from tests.redis.server import Server
 
+pytestmark = pytest.mark.part("redis")
+
 NAMES = st.sampled_from(["/d/a", "/d/b", "/d/s/a", "/d/s/c"])
 Model = dict[str, bytearray]
 
@@ -153,7 +155,7 @@ class Machine(RuleBasedStateMachine):
             assert self.server.contents() == sum(1 for c in alive.values() if c)
 
 
-@pytest.mark.again("properties")
+@pytest.mark.again("redis")
 def test_file_operations_are_those_of_a_model(server: Server) -> None:
     Machine.server = server
     run_state_machine_as_test(Machine, settings=settings(  # type: ignore[no-untyped-call]

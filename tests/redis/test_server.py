@@ -5,6 +5,8 @@ import pytest
 from tests.harness.broker import free_port
 from tests.harness.redis import RedisServer
 
+pytestmark = pytest.mark.part("redis")
+
 
 def test_a_server_whose_port_is_used_starts_on_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with RedisServer() as one:

@@ -18,6 +18,8 @@ from tests.redis.server import PLACE_OF_TESTS, Server
 from tests.store.owner import Owner
 from tests.store.test_machine import Machine
 
+pytestmark = pytest.mark.part("redis")
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -82,7 +84,7 @@ class RedisMachine(Machine):
         self.server.call("CONFIG", "SET", "maxmemory", "0")
 
 
-@pytest.mark.again("properties")
+@pytest.mark.again("redis")
 def test_the_store_keeps_its_promises_on_files_in_redis() -> None:
     with Server() as RedisMachine.server:
         run_state_machine_as_test(RedisMachine, settings=settings(  # type: ignore[no-untyped-call]

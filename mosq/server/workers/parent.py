@@ -485,8 +485,8 @@ class Parent:
             slot.killed_for = f"was stopped during its start for up to {watchdog_s} seconds"
             slot.kill(signal.SIGKILL)
         else:
-            self.log.report(WARNING, f"Warning: {slot.name} (process {slot.pid}) has not finished its start for {watchdog_s} more "
-                                     "seconds. Reloads and commands of dynamic security wait for it.")
+            self.log.report(WARNING, f"Warning: {slot.name} (process {slot.pid}) has not finished its start for "
+                                     f"{watchdog_s} more seconds. Reloads and commands of dynamic security wait.")
 
     # ---- signals
 

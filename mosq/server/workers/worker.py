@@ -103,8 +103,8 @@ class Worker:
             self._messages = self._commits = 0
 
     def alive(self) -> None:
-        """Report that the loop works, unless an earlier report was not read: the parent may be stopped for long. Called by
-        the thread of the watchdog: the main thread may wait for a file."""
+        """Report that the loop works, unless an earlier report was not read: the parent may be stopped for long. Called
+        by the thread of the watchdog: the main thread may wait for a file."""
         if self.channel.is_read():
             self.channel.send({"is": "alive"})
 
