@@ -30,7 +30,7 @@ from cext.journal.walk cimport (
     journal_walk_search,
 )
 from cext.journal.writer cimport incoming_write, journal_restored, journal_sync, journal_take
-from cext.store.segment cimport error_text
+from cext.store.file cimport error_text
 
 ctypedef struct Tail:
     JournalWalk w

@@ -48,6 +48,7 @@ cdef inline FileOps file_ops_of(object disk) except *:
 cdef inline bint file_error_passes(const FileOps* f) noexcept nogil:
     return f.deferred
 
+cdef void error_text(char* out, size_t n, int error) noexcept nogil         # text of -errno
 cdef void file_error_text(const FileOps* f, int error, char* out, size_t n) noexcept nogil     # text of -errno, which a call just returned
 # Write all n bytes, repeating after short writes and EINTR. Return 0 or -errno.
 cdef int file_write(const FileOps* f, int fd, const void* p, uint64_t n, uint64_t at) noexcept nogil

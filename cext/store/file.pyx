@@ -150,12 +150,16 @@ cdef const FileOps* file_system() noexcept nogil:
     return &SYSTEM
 
 
-cdef void file_error_text(const FileOps* f, int error, char* out, size_t n) noexcept nogil:
+cdef void error_text(char* out, size_t n, int error) noexcept nogil:
     cdef char text[128]
+    snprintf(out, n, "%s", strerror_r(-error, text, sizeof(text)))
+
+
+cdef void file_error_text(const FileOps* f, int error, char* out, size_t n) noexcept nogil:
     if f.explain != NULL:
         f.explain(f.ctx, out, n)
     else:
-        snprintf(out, n, "%s", strerror_r(-error, text, sizeof(text)))
+        error_text(out, n, error)
 
 
 cdef int file_write(const FileOps* f, int fd, const void* p, uint64_t n, uint64_t at) noexcept nogil:

@@ -10,10 +10,9 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, memset, strlen
 
-from cext.store.file cimport FILE_PATH_MAX, FileOps, file_read, file_write
+from cext.store.file cimport FILE_PATH_MAX, FileOps, error_text, file_read, file_write
 from cext.store.format cimport FORMAT
 from cext.store.replay cimport StoreListing, store_listing_free, store_listing_read
-from cext.store.segment cimport error_text
 from cext.store.state cimport Store
 
 cdef extern from "<sys/random.h>" nogil:

@@ -3,7 +3,6 @@ from libc.stdint cimport uint32_t, uint64_t
 from cext.store.replay cimport StoreListing
 from cext.store.state cimport Store, StoreBatch, StoreLoss, StoreSegment
 
-cdef void error_text(char* out, size_t n, int error) noexcept nogil         # text of -errno
 cdef int segments_begin(Store* s, StoreListing* l, const StoreLoss* loss) noexcept nogil     # after a replay; returns 0 or -errno
 cdef void segments_fini(Store* s) noexcept nogil
 # Make room for a segment at place `at`. NULL = no memory. Pointers to other segments become invalid.

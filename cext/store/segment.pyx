@@ -9,7 +9,6 @@ All functions run in the storage thread (before store_start: in the owner's thre
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport UINT64_MAX, uint8_t, uint32_t, uint64_t
-from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove, memset
 
@@ -26,14 +25,6 @@ from cext.store.state cimport STORE_RANGES_REPORTED, Store, StoreBatch, StoreLos
 cdef extern from "<fcntl.h>" nogil:
     int O_RDWR
     int O_NOFOLLOW
-
-cdef extern from "<string.h>" nogil:
-    char* strerror_r(int error, char* out, size_t n)
-
-
-cdef void error_text(char* out, size_t n, int error) noexcept nogil:
-    cdef char text[128]
-    snprintf(out, n, "%s", strerror_r(-error, text, sizeof(text)))
 
 
 # ---- the list of segments

@@ -52,8 +52,20 @@ class One:
             if self.steps.away:
                 self.member.failed(self.steps.now, request, "away")
                 continue
-            self.steps.state, answer = apply(self.steps.state, self.steps.source, "id", self.member.name, self.member.run, request)
-            self.member.answered(self.steps.now, self.steps.now, request, answer)
+            self.answer(request)
+
+    def change(self) -> Change:
+        """Stop the steps before the next change of the table; return it, without an answer."""
+        self.stopped = True
+        while not isinstance(request := self.member.turn(self.steps.now), Change):
+            self.steps.now += 0.01
+            if request is not None:
+                self.answer(request)
+        return request
+
+    def answer(self, request: Request) -> None:
+        self.steps.state, answer = apply(self.steps.state, self.steps.source, "id", self.member.name, self.member.run, request)
+        self.member.answered(self.steps.now, self.steps.now, request, answer)
 
     def start(self, worker: int, token: int, until_s: float) -> None:
         self.calls.append(("start", worker, token))
@@ -130,12 +142,7 @@ def test_an_answer_that_comes_after_the_lease_starts_nothing() -> None:
     steps = Steps()
     node = steps.node()
     steps.run(5.9)
-    node.stopped = True
-    while not isinstance(request := node.member.turn(steps.now), Change):
-        steps.now += 0.01
-        if request is not None:
-            steps.state, answer = apply(steps.state, "s", "id", "a", "r", request)
-            node.member.answered(steps.now, steps.now, request, answer)
+    request = node.change()
     sent_s = steps.now
     steps.state, answer = apply(steps.state, "s", "id", "a", "r", request)
     node.member.answered(sent_s + 5, sent_s, request, answer)
@@ -301,12 +308,7 @@ def test_a_request_without_an_answer_that_was_carried_out_starts_the_worker_with
     steps = Steps()
     node = steps.node(count=1)
     steps.run(5.9)
-    node.stopped = True
-    while not isinstance(request := node.member.turn(steps.now), Change):
-        steps.now += 0.01
-        if request is not None:
-            steps.state, answer = apply(steps.state, "s", "id", "a", "r", request)
-            node.member.answered(steps.now, steps.now, request, answer)
+    request = node.change()
     steps.state, _ = apply(steps.state, "s", "id", "a", "r", request)
     node.member.failed(steps.now, request, "no answer")
     node.stopped = False

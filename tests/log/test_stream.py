@@ -76,9 +76,9 @@ def test_a_full_disk(tmp_path):
     stream.put(b"c\n", 1)
     stream.flush(time.monotonic() + 5)
     closed(stream)
-    first, told = (tmp_path / "log").read_text().splitlines()
+    first, last = (tmp_path / "log").read_text().splitlines()
     assert first == "c"
-    assert told.endswith("Warning: 2 log lines were lost: the log could not be written (No space left on device).")
+    assert last.endswith("Warning: 2 log lines were lost: the log could not be written (No space left on device).")
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(full)                               # the old one was closed
 

@@ -67,11 +67,7 @@ class RedisMachine(Machine):
         key = min(self.owner.place, default=None)
         if key is None or self.owner.place[key] >= self.owner.store.written():
             return
-        assert self.owner.store.read([self.owner.place[key]], cookie=key)
-        self.owner.turn()
-        answers = self.owner.store.read_next()
-        if self.owner.place[key] < self.owner.store.written():
-            assert [(a[0], a[1], a[4][4:]) for a in answers] == [(key, self.owner.place[key], self.owner.table[key])]
+        self.check_read(key)
 
     @rule()
     def power_cut(self) -> None:                    # type: ignore[override]

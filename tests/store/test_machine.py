@@ -73,6 +73,9 @@ class Machine(RuleBasedStateMachine):
     def read_back(self, key: int) -> None:
         if self.disk.faults or key not in self.owner.place or self.owner.place[key] >= self.owner.store.written():
             return
+        self.check_read(key)
+
+    def check_read(self, key: int) -> None:
         assert self.owner.store.read([self.owner.place[key]], cookie=key)
         self.owner.turn()
         answers = self.owner.store.read_next()

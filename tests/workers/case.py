@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from tests.harness.broker import Broker
 from tests.harness.packets import Connack, Connect, Pingreq, Pingresp
@@ -18,11 +19,16 @@ ESTABLISHED = "01"              # state in /proc/net/tcp
 CONFIG = "cluster_local {n}\nuser {user}\n"
 
 
-def until(what: Callable[[], object], why: Callable[[], str] = str) -> None:
+T = TypeVar("T")
+
+
+def until(what: Callable[[], T], why: Callable[[], str] = str) -> T:
+    """Return the first result that is true."""
     deadline = time.monotonic() + WAIT_S
-    while not what():
+    while not (result := what()):
         assert time.monotonic() < deadline, why()
         time.sleep(0.005)
+    return result
 
 
 class Workers(Broker):
@@ -54,20 +60,14 @@ class Workers(Broker):
 
     def holder(self, client: Wire) -> int:
         """Return the number of the worker that has the client's connection."""
-        found: list[int] = []
-        until(lambda: found.extend(self._holders(client)) or found)     # type: ignore[func-returns-value]
-        return found[0]
-
-    def _holders(self, client: Wire) -> list[int]:
-        """Return the worker's number, or nothing: the kernel leaves lines out of its table while connections end."""
         sock = client.sock
         port = getattr(sock, "sock", sock).getsockname()[1]
-        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-            fields = line.split()
-            # an earlier connection of the same port may be there, in another state
-            if fields[3] == ESTABLISHED and int(fields[1][-4:], 16) == self.port and int(fields[2][-4:], 16) == port:
-                return [number for number, pid in self.pids().items() if f"socket:[{fields[9]}]" in sockets(pid)]
-        return []
+
+        def holders() -> list[int]:
+            own = {name for local, remote, name in connections() if (local, remote) == (self.port, port)}
+            return [number for number, pid in self.pids().items() if own & sockets(pid)]
+
+        return until(holders)[0]
 
     def kill(self, number: int, by: int = signal.SIGKILL) -> int:
         """Send a signal to a worker; return its process."""
@@ -115,6 +115,16 @@ def pinged(client: Wire) -> None:
     """Return when the broker has read all that the client sent before; not if it still waits for an acknowledgement."""
     client.send(Pingreq())
     client.expect_packet(Pingresp())
+
+
+def connections() -> set[tuple[int, int, str]]:
+    """Return the local port, the remote port and the socket, as `sockets` names it, of each established connection."""
+    found = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == ESTABLISHED:            # an earlier connection of the same ports may be there, in another state
+            found.add((int(fields[1][-4:], 16), int(fields[2][-4:], 16), f"socket:[{fields[9]}]"))
+    return found
 
 
 def sockets(pid: int) -> set[str]:

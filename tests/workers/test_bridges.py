@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.bridge.conftest import World, block
 from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe
 from tests.harness.wire import Wire
-from tests.workers.case import ESTABLISHED, Workers, sockets, until
+from tests.workers.case import Workers, connections, sockets, until
 
 STORE = "persistence true\npersistence_location {dir}/\nautosave_interval 0\n"
 LOG = "log_type all\n"
@@ -59,13 +58,9 @@ def is_quiet(client: Wire) -> None:
 
 def has_bridge(broker: Workers, far_port: int) -> dict[int, int]:
     """Return how many connections to the other broker each worker has, without those that have none."""
-    inodes = set()
-    for _ in range(3):      # while connections end, the kernel may list another one twice, or not at all
-        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-            fields = line.split()
-            if int(fields[2][-4:], 16) == far_port and fields[3] == ESTABLISHED:
-                inodes.add(f"socket:[{fields[9]}]")
-    found = {number: sum(one in sockets(pid) for one in inodes) for number, pid in broker.pids().items()}
+    # while connections end, the kernel may leave out another one
+    own = {name for _, remote, name in connections() | connections() | connections() if remote == far_port}
+    found = {number: len(own & sockets(pid)) for number, pid in broker.pids().items()}
     return {number: n for number, n in found.items() if n}
 
 

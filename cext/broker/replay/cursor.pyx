@@ -42,7 +42,7 @@ from cext.journal.journal cimport JOURNAL_RANGES_REPORTED, LOSS_RETIRED
 from cext.journal.record cimport JOURNAL_QOS, JOURNAL_RETAIN, JournalRecord, journal_record_get
 from cext.net.conn_state cimport CONN_CLOSED, CONN_CLOSING
 from cext.session.session cimport SESSION_ENDED, Session
-from cext.store.segment cimport error_text
+from cext.store.file cimport error_text
 from cext.store.store cimport store_extension_wake
 from cext.topic.name cimport Filter, filter_parse
 

@@ -32,7 +32,7 @@ from cext.journal.opening cimport journal_close, journal_open
 from cext.journal.retain cimport journal_retain
 from cext.journal.writer cimport journal_mark, journal_sync, journal_take, journal_write
 from cext.session.record cimport record_stream_find
-from cext.store.segment cimport error_text
+from cext.store.file cimport error_text
 from cext.topic.index cimport Group, index_add, index_group
 from cext.topic.name cimport Filter, filter_parse
 
