@@ -67,9 +67,9 @@ class Play:
             await self._reached(n)
             self.chaos.kills += 1
             assert self.broker.process is not None
-            self.chaos.killed_at.append(time.monotonic())
-            self.broker.process.send_signal(signal.SIGKILL)
-            await asyncio.get_running_loop().run_in_executor(None, self.broker.process.wait)
+            with self.chaos.outage():
+                self.broker.process.send_signal(signal.SIGKILL)
+                await asyncio.get_running_loop().run_in_executor(None, self.broker.process.wait)
             await asyncio.get_running_loop().run_in_executor(None, self.broker.start)
 
     async def _all_has_come(self) -> None:

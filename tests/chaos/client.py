@@ -6,11 +6,13 @@ standard requires, and report each packet to the audit. They send and receive te
 from __future__ import annotations
 
 import asyncio
-import bisect
 import contextlib
+import math
 import struct
 import time
 from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tests.chaos.audit import Audit, Sent
 from tests.harness.packets import frame
@@ -29,13 +31,21 @@ BRIEF_S = 1                             # message expiry interval
 BRIEF_SLACK_S = 3.0                     # allowed time between the broker's sending and our reading
 
 
+@dataclass(slots=True)
+class Outage:
+    """A kill of processes, in seconds of the monotonic clock."""
+
+    began_at: float
+    ended_at: float = math.inf
+
+
 class Chaos:
     """Hold the state that all clients of a run share."""
 
     def __init__(self, port: int) -> None:
         self.port = port
         self.audit = Audit()
-        self.killed_at: list[float] = []            # when the broker was killed
+        self.outages: list[Outage] = []
         self.kills = 0
         self.connects = 0
         self.take_overs = 0
@@ -44,10 +54,17 @@ class Chaos:
         self.brief_slack_s = BRIEF_SLACK_S
         self.grace_s = 1.0              # packets that the broker read this long before a kill must be on record
 
+    @contextlib.contextmanager
+    def outage(self) -> Iterator[None]:
+        """From the first signal to the end of the processes. They may serve until then, and put nothing on record."""
+        outage = Outage(time.monotonic())
+        self.outages.append(outage)
+        yield
+        outage.ended_at = time.monotonic()
+
     def on_record(self, asked_at: float, told_at: float) -> bool:
         """Return True if the running broker knows all packets that a broker read between these times. An answer may arrive after the kill."""
-        first = bisect.bisect(self.killed_at, asked_at)
-        return first == len(self.killed_at) or self.killed_at[first] - told_at > self.grace_s
+        return all(o.ended_at < asked_at or o.began_at - told_at > self.grace_s for o in self.outages)
 
 
 class Unheard(asyncio.Protocol):
@@ -69,7 +86,6 @@ class Session(asyncio.Protocol):
         self._out: list[bytes] = []
         self._dialling: asyncio.Task[None] | None = None
         self._pings: deque[tuple[asyncio.Future[None] | None, list[tuple[int, int]], float]] = deque()
-        self.politely = False           # ended by DISCONNECT or close after reading all
 
     # -- connecting
 
@@ -126,7 +142,8 @@ class Session(asyncio.Protocol):
             self.transport.abort()
 
     async def leave(self) -> bool:
-        """Disconnect after the broker has read all sent packets; return False if the connection ended before that."""
+        """Disconnect after the broker has read all sent packets, and wait until it closes the connection. Return False if
+        the connection ended before DISCONNECT was sent."""
         self.wanted = answered = False
         if self.transport is not None and self.up.is_set():
             with contextlib.suppress(ConnectionResetError):
@@ -135,7 +152,6 @@ class Session(asyncio.Protocol):
         if self.transport is not None:
             self._out.append(b"\xe0\x00")
             self.flush()
-            self.transport.close()
         await self.down.wait()
         return answered
 
@@ -434,7 +450,7 @@ class Subscriber(Session):
             told = got.told_at.get(message[1])
             once = audit.publishers[message[0]].copies_allowed(message[1]) == 1
             if once and told is not None and self.chaos.on_record(*told):
-                kills = ", ".join(f"{at - told[1]:.2f}" for at in self.chaos.killed_at if at > told[0])
+                kills = ", ".join(f"{o.began_at - told[1]:.2f}" for o in self.chaos.outages if o.began_at > told[0])
                 audit.fault("again", f"{self.client_id} got {message} again {time.monotonic() - told[1]:.2f} s after the broker had read its "
                             f"acknowledgement; kills after that: {kills or 'none'} s")
         audit.delivered(self.audited, *message, dup)

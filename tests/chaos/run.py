@@ -194,7 +194,7 @@ class Run:
     def killed_starting(self) -> bool:
         """Return whether worker 1 was killed in its start, so that the broker could not start."""
         assert self.broker.process is not None
-        last = max(self.chaos.killed_at, default=0.0)
+        last = max((outage.began_at for outage in self.chaos.outages), default=0.0)
         return self.plan.workers > 0 and self.broker.process.poll() == 1 and last - self.started_at < STARTING_S
 
     async def kill_workers(self, broker: Workers) -> None:
@@ -205,29 +205,30 @@ class Run:
             children = broker.children()
             self.stops += stopped
             self.parents += not stopped
-            await self.end(signal.SIGTERM if stopped else signal.SIGKILL)
-            while any(Path(f"/proc/{pid}").exists() for pid in children):         # they end by themselves
-                await asyncio.sleep(TICK_S)
+            with self.chaos.outage():
+                await self.end(signal.SIGTERM if stopped else signal.SIGKILL)
+                while any(Path(f"/proc/{pid}").exists() for pid in children):         # they end by themselves
+                    await asyncio.sleep(TICK_S)
             await self.start()
             return
         doomed = list(pids.values()) if chance > 1 - ALL_KILLED else [self.random.choice(list(pids.values()))]
-        for pid in doomed:
-            if self.random.random() < FROZEN:
-                self.frozen += 1
-                os.kill(pid, signal.SIGSTOP)
-                await asyncio.sleep(self.random.uniform(*FROZEN_S))
-        for pid in doomed:
-            self.chaos.kills += 1
-            self.chaos.killed_at.append(time.monotonic())
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        with self.chaos.outage():
+            for pid in doomed:
+                if self.random.random() < FROZEN:
+                    self.frozen += 1
+                    os.kill(pid, signal.SIGSTOP)
+                    await asyncio.sleep(self.random.uniform(*FROZEN_S))
+            for pid in doomed:
+                self.chaos.kills += 1
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     async def end(self, number: signal.Signals) -> None:
         assert self.broker.process is not None
         self.chaos.kills += number == signal.SIGKILL and self.broker.alive()
-        self.chaos.killed_at.append(time.monotonic())
-        self.broker.process.send_signal(number)
-        await asyncio.get_running_loop().run_in_executor(None, self.broker.process.wait)
+        with self.chaos.outage():
+            self.broker.process.send_signal(number)
+            await asyncio.get_running_loop().run_in_executor(None, self.broker.process.wait)
 
     async def connect_all(self) -> None:
         """Connect all clients; return when all subscriptions are acknowledged, where the audit begins."""

@@ -3,7 +3,7 @@
 import time
 
 from tests.chaos.audit import Audit
-from tests.chaos.client import BRIEF_STAMP, HEAD, Chaos, Subscriber
+from tests.chaos.client import BRIEF_STAMP, HEAD, Chaos, Outage, Subscriber
 from tests.chaos.guests import Willing
 
 
@@ -117,10 +117,12 @@ def test_wills() -> None:
     client.will_came(1)
     assert chaos.audit.faults["will"] == 1
     client.left[2] = (5.0, 5.1)
-    chaos.killed_at = [5.5]             # too soon after the kill to decide
-    client.will_came(2)
-    assert chaos.audit.faults["will"] == 1
-    chaos.killed_at = [7.0]
+    for outage in (Outage(5.5, 5.5), Outage(4.0, 5.05), Outage(4.9), Outage(5.05, 9.0)):       # the kill was too soon after that to decide, or at that time
+        chaos.outages = [outage]
+        client.will_came(2)
+        client.came.clear()
+        assert chaos.audit.faults["will"] == 1
+    chaos.outages = [Outage(4.0, 4.9), Outage(7.0)]
     client.left[3] = (5.0, 5.1)
     client.will_came(3)
     assert chaos.audit.faults["will"] == 2
