@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mosq.server.workers import memory
+from tests.workers.case import until
+from tests.workers.test_streams import STORE
+from tests.workers.test_whole import Scene
+
+SEGMENT_BYTES = 16 << 20
+
+
+def own_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_Dirty:"))
+
+
+def read_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/io").read_text().split()[1])
 
 
 def test_a_large_process_is_not_divided_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,3 +45,17 @@ def test_a_large_process_is_not_divided_up_again(monkeypatch: pytest.MonkeyPatch
 def test_a_system_that_does_not_divide_memory_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "divided_bytes", lambda: None)
     assert memory.Memory().bytes() == pytest.approx(memory.resident_bytes(), rel=0.05)
+
+
+def test_a_worker_returns_the_memory_of_segments_that_it_has_read() -> None:
+    scene = Scene(STORE)
+    try:
+        first = own_bytes(scene.broker.pids()[1])
+        for _ in range(3):              # each start begins a segment; the third and later ones clean the oldest
+            scene.broker.stop()
+            scene.broker.start()
+        pid = scene.broker.pids()[1]
+        until(lambda: read_bytes(pid) > 4 * SEGMENT_BYTES, scene.broker.log)       # three at the start, and the oldest again
+        assert own_bytes(pid) < first + SEGMENT_BYTES / 2
+    finally:
+        scene.close()

@@ -31,12 +31,15 @@ cdef extern from "<stdlib.h>" nogil:
 
 cdef extern from "<malloc.h>" nogil:
     int malloc_trim(size_t keep)
+    int mallopt(int option, int value)
+    int M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
 
 cdef enum:
     READ_EVERY_MS = 100
     READ_EVERY_BYTES = 2 << 20
     READ_EVERY_CONNECTIONS = 100
     TRIM_EVERY_MS = 1000
+    BLOCK_BYTES = 8 << 20       # from this size on, the allocator returns a block to the system when it is freed
     START_ROOM_BYTES = 16 << 20
     FALLEN_BYTES = 32 << 20     # memory that must have become free before it is returned without need
     MEMORY_WARN_EVERY_S = 60
@@ -65,7 +68,13 @@ cdef uint64_t memory_counted(Broker* b) noexcept nogil:
 
 
 cdef void resident_begin(Broker* b) noexcept nogil:
-    b.statm_fd = c_open("/proc/self/statm", O_RDONLY | O_CLOEXEC) if b.settings.memory_watch else -1
+    b.statm_fd = -1
+    if b.settings.memory_watch:          # the process has nothing but the broker
+        b.statm_fd = c_open("/proc/self/statm", O_RDONLY | O_CLOEXEC)
+        # without this, the first segment of the store that is read and freed makes the allocator keep the next ones, in each thread
+        mallopt(M_MMAP_THRESHOLD, BLOCK_BYTES)
+        mallopt(M_TRIM_THRESHOLD, 2 * BLOCK_BYTES)
+        malloc_trim(0)
     resident_read(b)
     b.resident_first = b.resident
 
