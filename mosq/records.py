@@ -451,6 +451,15 @@ class HotNames(Record):
     windows: tuple[list[HotName], list[HotName]]    # this one, the one before
 
 
+class WorkerLoad(Record):
+    """The load of one worker, also of its processes that have ended."""
+
+    cpu_us: int                         # processor time
+    clients: int                        # connected
+    publish_in: int                     # PUBLISH packets of its clients
+    publish_out: int                    # to its clients
+
+
 class WholeFigures(Record):
     """The sums of all workers: Engine.whole()."""
 
@@ -462,6 +471,7 @@ class WholeFigures(Record):
     silent_ms: list[int | None]         # for each worker: since it last wrote its figures; None: it is starting
     links: list[tuple[int, int]]        # for each worker: numbered messages to it, and QoS 0 that links to it dropped
     logins: tuple[int, int]             # that failed, and that auth_backoff refused
+    loads: list[WorkerLoad]             # for each worker
 
 
 class SubscriptionListing(Record):

@@ -182,6 +182,7 @@ WHOLE_LINKS = struct.Struct("=128Q")
 WHOLE_STREAMS_BYTES = 66 * 7 * 8        # WORKER_PARTS_MAX, STREAM_GAUGES
 WHOLE_LOGINS = struct.Struct("=2Q")
 WHOLE_END = struct.Struct("=3Q")
+WORKER_LOAD = struct.Struct("=5Q")      # of each worker: the time at which it wrote its figures, and a WorkerLoad
 
 
 def whole_read(data, own_drops, records):
@@ -203,14 +204,14 @@ def whole_read(data, own_drops, records):
     logins_at = links_at + WHOLE_LINKS.size + WHOLE_STREAMS_BYTES
     end = logins_at + WHOLE_LOGINS.size
     is_observed, began_ms, now_ms = WHOLE_END.unpack_from(data, end)
-    told = struct.unpack_from(f"={(len(data) - end - WHOLE_END.size) // 8}Q", data, end + WHOLE_END.size)
+    each = list(WORKER_LOAD.iter_unpack(data[end + WHOLE_END.size:]))
     values = struct.unpack_from(f"={len(STATS)}Q", data, 0)
     stats = {name: value for name, value in zip(STATS, values, strict=True) if name is not None}
     stats |= {alias: stats[name] for alias, name in ALIASES.items()}
     return records.WholeFigures(stats, listener_drops_read(b"".join(drops)), observed_read(data[at:links_at]) if is_observed else None, cpu_us,
-                                now_ms - began_ms, [max(0, now_ms - one) if one else None for one in told],
-                                list(zip(*[iter(WHOLE_LINKS.unpack_from(data, links_at)[:2 * len(told)])] * 2, strict=True)),
-                                WHOLE_LOGINS.unpack_from(data, logins_at))
+                                now_ms - began_ms, [max(0, now_ms - told) if told else None for told, *_ in each],
+                                list(zip(*[iter(WHOLE_LINKS.unpack_from(data, links_at)[:2 * len(each)])] * 2, strict=True)),
+                                WHOLE_LOGINS.unpack_from(data, logins_at), [records.WorkerLoad(*load) for _, *load in each])
 
 
 # as LinkFigures in cext/broker/admin/links.pxd

@@ -22,7 +22,7 @@ from tests.harness.properties import P
 from tests.harness.wire import Wire
 from tests.http.dashboard import USERS
 from tests.http.dashboard import Scene as Dashboard
-from tests.workers.case import WAIT_S, Workers, until
+from tests.workers.case import WAIT_S, Workers, pinged, until
 
 TOPIC = "$CONTROL/mosq/broker/v1"
 HTTP = "listener {web} 127.0.0.1\nprotocol http_api\nhttp_dir {dir}\nhttp_metrics true\nhttp_dashboard true\n"
@@ -123,6 +123,21 @@ def test_each_worker_lists_the_clients_of_all(scene: Scene) -> None:
         for holder, name in scene.ids.items():
             assert workers[name] == holder == scene.data(number, "getClient", clientid=name)["client"]["worker"]
     assert scene.ask(1, "getClient", clientid="nobody")["error"] == "Client not found"
+
+
+def test_metrics_show_the_load_of_each_worker(scene: Scene) -> None:
+    before = scene.metrics()
+    subscribed(scene.clients[2], "n")
+    published(scene.clients[1], "m", 20, qos=0)
+    pinged(scene.clients[1])
+    published(scene.clients[2], "n", 5, qos=0)
+    assert [type(scene.clients[2].read_packet()) for _ in range(5)] == [Publish] * 5
+    after = scene.metrics()
+    for number, received, sent in (("1", 20, 0), ("2", 5, 5)):
+        assert after["mosq_worker_publish_received_total", number] - before["mosq_worker_publish_received_total", number] == received
+        assert after["mosq_worker_publish_sent_total", number] - before["mosq_worker_publish_sent_total", number] == sent
+        assert after["mosq_worker_clients_connected", number] == 1
+        assert after["mosq_worker_cpu_seconds_total", number] > before["mosq_worker_cpu_seconds_total", number] > 0
 
 
 def test_a_command_reaches_the_client_of_another_worker(scene: Scene) -> None:

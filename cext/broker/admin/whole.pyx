@@ -207,7 +207,7 @@ cdef void figures_timer(Broker* b) noexcept nogil:
 cdef void answer_whole(Broker* b, ControlRequest* a) noexcept nogil:
     cdef Workers* w = workers_of(b)
     cdef uint64_t v[FIGURES_N + 3]
-    cdef uint64_t told
+    cdef uint64_t load[5]
     cdef uint32_t place
     figures_write(b)
     figures_add(b, v, FIGURES_N)
@@ -218,7 +218,17 @@ cdef void answer_whole(Broker* b, ControlRequest* a) noexcept nogil:
         a.result = ENOMEM
         return
     for place in range(w.n):
-        told = mosq_figure_get(&w.counts[place].told_ms)
-        if out_put(a, &told, sizeof(told)) != 0:
+        worker_load(w, place, load)
+        if out_put(a, load, sizeof(load)) != 0:
             a.result = ENOMEM
             return
+
+
+cdef void worker_load(Workers* w, uint32_t place, uint64_t* out) noexcept nogil:
+    """Fill the figures of one worker: WORKER_LOAD in cext/setup/inspection.pyx."""
+    cdef const Figures* f = &w.counts[place].banks[mosq_figure_get(&w.counts[place].bank) & 1]
+    cdef int* at = [FIGURE_CPU_US, STAT_CLIENTS_CONNECTED, STAT_PUBLISH_IN, STAT_PUBLISH_OUT]
+    cdef uint32_t i
+    out[0] = mosq_figure_get(&w.counts[place].told_ms)
+    for i in range(4):
+        out[1 + i] = mosq_figure_get(&f.now[at[i]]) + mosq_figure_get(&f.before[at[i]])

@@ -168,7 +168,15 @@ STREAMS = (
     ("errors", COUNTER, "stream_errors", "Calls of the stream that failed. Look at the log and at the disk."),
 )
 
-# of several workers: WholeFigures.links, for each worker the sums of the links to it
+# of several workers: field of a WorkerLoad -> kind, name, unit, help
+LOADS = (
+    ("cpu_us", COUNTER, "worker_cpu_seconds", 1e-6, "Processor time of a worker, also of its processes that have "
+     "ended."),
+    ("clients", GAUGE, "worker_clients_connected", 1, "Clients of a worker that are connected."),
+    ("publish_in", COUNTER, "worker_publish_received", 1, "PUBLISH packets from clients of a worker."),
+    ("publish_out", COUNTER, "worker_publish_sent", 1, "PUBLISH packets to clients of a worker."),
+)
+# WholeFigures.links, for each worker the sums of the links to it
 LINK_COUNTERS = (
     ("link_messages", "Messages with QoS 1 and 2 that the links to a worker have sent, from all other workers."),
     ("link_dropped_messages", "QoS 0 messages that the links to a worker dropped, because they were full or it was "

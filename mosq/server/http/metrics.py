@@ -23,6 +23,7 @@ from mosq.server.http.metric_table import (
     LABELLED,
     LINK_COUNTERS,
     LINK_GAUGES,
+    LOADS,
     PLAIN,
     QUEUES,
     REASONS,
@@ -119,6 +120,9 @@ def of_workers(engine: "Any") -> "Iterator[Metric]":
     figures, away = engine.whole(), engine.away()
     up = {str(number): int(number not in away) for number in range(1, len(figures.silent_ms) + 1)}
     yield _labelled("gauge", "worker_up", "1 while the worker answers. Otherwise look at the log.", "worker", up)
+    for key, kind, name, unit, help in LOADS:
+        yield _labelled(kind, name, help, "worker",
+                        {number: getattr(load, key) * unit for number, load in zip(up, figures.loads, strict=True)})
     for at, (name, help) in enumerate(LINK_COUNTERS):
         yield _labelled(COUNTER, name, help, "to",
                         {number: link[at] for number, link in zip(up, figures.links, strict=True)})
