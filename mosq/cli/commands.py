@@ -211,8 +211,8 @@ def index() -> None:
 @click.option("-u", "--username", metavar="USER", help="User name for the login.")
 @click.option("-P", "--password", metavar="PASSWORD", help="Password for the login.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as one line of JSON.")
-def explain(topic: str, host: str, port: int, client_id: str | None,    # parameters: one for each option
-            username: str | None, password: str | None, as_json: bool) -> int:
+def explain(topic: str, host: str, port: int, client_id: str | None, username: str | None, password: str | None,
+            as_json: bool) -> int:
     """Show which filters match TOPIC, how the index finds them, and the cost."""
     import json
 
