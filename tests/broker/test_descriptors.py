@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import resource
 import signal
 import socket
@@ -21,7 +20,6 @@ from tests.harness.faults import until
 from tests.harness.networks import STAYING_MIN, begin_logins, finish_logins
 from tests.harness.packets import Connack, Connect, Publish
 from tests.harness.properties import P
-from tests.harness.wire import Wire
 
 LIMIT = 128
 LOG = "log_dest file {dir}/own.log\nlog_type error warning notice information\n"
