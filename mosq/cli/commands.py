@@ -206,17 +206,20 @@ def index() -> None:
               help="Host name or address of the broker.")
 @click.option("-p", "--port", default=1883, show_default=True, metavar="PORT", type=click.IntRange(1, 65535),
               help="Port of the broker.")
+@click.option("-i", "--id", "client_id", metavar="ID",
+              help="Client id of this connection. With workers, the worker of this id answers.")
 @click.option("-u", "--username", metavar="USER", help="User name for the login.")
 @click.option("-P", "--password", metavar="PASSWORD", help="Password for the login.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as one line of JSON.")
-def explain(topic: str, host: str, port: int, username: str | None, password: str | None, as_json: bool) -> int:
+def explain(topic: str, host: str, port: int, client_id: str | None, username: str | None, password: str | None,
+            as_json: bool) -> int:
     """Show which filters match TOPIC, how the index finds them, and the cost."""
     import json
 
     from mosq.embed.explain import NoAnswerError, query, report
 
     try:
-        answer = query(host, port, topic, username, password)
+        answer = query(host, port, topic, username, password, client_id)
         click.echo(json.dumps(answer, ensure_ascii=False) if as_json else report(answer))
     except NoAnswerError as error:
         click.echo(f"Error: {error}", err=True)

@@ -27,6 +27,8 @@ REPEATED = ("listener", "log_dest", "shared_strategy", "durability_topic", "stre
             "websockets_trusted_proxy", "plugin_load", "global_plugin")
 ADDING_UP = ("log_type", "log_dest", "shared_strategy", "durability_topic", "stream")
 
+OTHER_NAMES = {"workers": "cluster_local"}
+
 
 def embedded_config(source: "Source", options: "Mapping[str, OptionValue]") -> Config:
     """Return the configuration. `source`: None, a path, or a text with at least one line break. Raises ConfigError."""
@@ -43,10 +45,11 @@ def embedded_config(source: "Source", options: "Mapping[str, OptionValue]") -> C
         config.listeners, config.local_only = [], False
         given = {"listener": given.pop("listener"), **given}
     for keyword, value in given.items():
+        name = OTHER_NAMES.get(keyword, keyword)
         try:
-            _override(reader, keyword, value)
+            _override(reader, name, value)
         except ValueError as error:
-            raise ConfigError(str(error)) from None
+            raise ConfigError(str(error).replace(name, keyword)) from None      # the name that the caller has used
     if not config.listeners:
         raise ConfigError("There is no listener. Expected at least one.")
     check(config)

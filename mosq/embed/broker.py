@@ -38,8 +38,6 @@ class Broker:
     """
 
     def __init__(self, config: "Source" = None, **options: "OptionValue") -> None:
-        if "workers" in options:
-            options["cluster_local"] = options.pop("workers")
         self._config = embedded_config(config, options)
         self._given = config, options
         self._running: Running | RunningWorkers | None = None
@@ -176,7 +174,7 @@ class Broker:
 
     def clients(self) -> "list[dict[str, Any]]":
         """Return a dict for each connected client: id, username, address, port, version, keepalive, subscriptions,
-        pending, unsent_bytes. This program's own connections are excluded."""
+        pending, unsent_bytes; with several workers also worker. This program's own connections are excluded."""
         return [client for client in self._call("clients") if client["address"] or not _is_own(client["id"])]
 
     def kick(self, client_id: str) -> bool:

@@ -66,9 +66,9 @@ def check(topic: str) -> None:
 class TcpConnection(Connection):
     """A TCP connection to a broker of another process."""
 
-    def __init__(self, host: str, port: int, username: str | None, password: str | None) -> None:
-        """Connect. Raises OSError."""
-        self.client_id = f"mosq-index-{os.urandom(6).hex()}"
+    def __init__(self, host: str, port: int, username: str | None, password: str | None, client_id: str | None) -> None:
+        """Connect. Without a client id it is a random one. Raises OSError."""
+        self.client_id = client_id or f"mosq-index-{os.urandom(6).hex()}"
         self.protocol = Protocol(self.client_id, 1, username, password)
         self._has_other_workers = bool
         self.closed = False
@@ -76,13 +76,13 @@ class TcpConnection(Connection):
         self.socket.setblocking(False)
 
 
-def query(host: str, port: int, topic: str, username: str | None = None, password: str | None = None
-          ) -> "dict[str, Any]":
+def query(host: str, port: int, topic: str, username: str | None = None, password: str | None = None,
+          client_id: str | None = None) -> "dict[str, Any]":
     """Query the broker at an address. Raises NoAnswerError, ValueError for an invalid topic."""
     check(topic)
     where = f"{host} port {port}"
     try:
-        connection = TcpConnection(host, port, username, password)
+        connection = TcpConnection(host, port, username, password, client_id)
     except TimeoutError:
         raise NoAnswerError(f"{where} does not answer. Give the broker's address with -h HOST and -p PORT.") from None
     except OSError as error:

@@ -101,10 +101,11 @@ class RunningWorkers:
         return self._channel is not None and self._process.poll() is None
 
     def call(self, method: str, *arguments: str) -> "Any":
-        """Call a method of the engine of each worker: the lists are joined, numbers are added. Raises BrokerStopped."""
+        """Call a method of the engine of each worker. Lists of dicts are joined, and each dict gets the number of its
+        worker; numbers are added. Raises BrokerStopped."""
         found = [self._ask(worker, method, list(arguments)) for worker in range(self._count)]
         if isinstance(found[0], list):
-            return [item for several in found for item in several]
+            return [{**item, "worker": number} for number, several in enumerate(found, 1) for item in several]
         if isinstance(found[0], dict):
             return {name: sum(one.get(name, 0) for one in found) for name in found[0]}
         return any(found)

@@ -19,7 +19,8 @@ from tests.durable.test_restart import Kept
 from tests.harness.broker import Broker
 from tests.harness.certificates import TLS_LINES, client_context, server_files
 from tests.harness.faults import until
-from tests.harness.packets import Connack, Connect, Publish, Subscribe
+from tests.harness.networks import NETWORKS, STAYING_MIN, begin_logins, finish_logins
+from tests.harness.packets import Connect, Publish, Subscribe
 from tests.harness.wire import Wire, client_hello
 
 HALF = b"\x10\xa0\x8d\x06\0\x04MQTT\x04\xc2\0\0"          # a CONNECT of 100 kB
@@ -142,21 +143,18 @@ def has_ended(sock: socket.socket) -> bool:
 
 
 def test_a_flood_ends_its_own_connections(opened: Open) -> None:
-    """The connections of a network that holds much end, the oldest first, and not the older one of another network."""
-    with mosq.Broker(login_memory=200_000) as broker:
-        other = Wire(broker.port, source="127.0.7.1")
-        other.send(Connect("c").encode(4)[:10])
-        until(lambda: broker.stats()["newcomers"] == 1)
+    """The connections of a network that holds much end, the oldest first, and not the older ones of other networks."""
+    with mosq.Broker(login_memory=200_000) as broker, contextlib.ExitStack() as stack:
+        others = begin_logins(stack, broker.port)
+        until(lambda: broker.stats()["newcomers"] == NETWORKS)
         early = opened(broker.port, FIRST)
-        until(lambda: broker.stats()["newcomers"] == 2)
+        until(lambda: broker.stats()["newcomers"] == NETWORKS + 1)
         for _ in range(N):
             opened(broker.port, FIRST)
         assert has_ended(early)
         until(lambda: broker.stats()["refused_evicted"] >= N // 2)
         assert broker.stats()["newcomers_bytes"] <= 200_000
-        other.send(Connect("c").encode(4)[10:])
-        assert isinstance(other.read_packet(), Connack)
-        other.close()
+        assert finish_logins(others) >= STAYING_MIN
 
 
 def test_the_oldest_connection_ends_if_no_network_holds_much(opened: Open) -> None:
@@ -172,16 +170,14 @@ def test_the_oldest_connection_ends_if_no_network_holds_much(opened: Open) -> No
 
 def test_clients_behind_a_proxy_count_by_their_own_networks(opened: Open) -> None:
     """A PROXY header replaces the address: the flood of one client ends its own connections, and not those of others behind the proxy."""
-    with mosq.Broker("listener 1883 127.0.0.1\nenable_proxy_protocol 1\nallow_anonymous true\n", port=0, login_memory=200_000) as broker:
-        other = Wire(broker.port)
-        other.send(b"PROXY TCP4 198.51.100.1 192.0.2.1 1000 1883\r\n" + Connect("c").encode(4)[:10])
-        until(lambda: broker.stats()["newcomers"] == 1)
+    config = "listener 1883 127.0.0.1\nenable_proxy_protocol 1\nallow_anonymous true\n"
+    with mosq.Broker(config, port=0, login_memory=200_000) as broker, contextlib.ExitStack() as stack:
+        others = begin_logins(stack, broker.port, by_proxy=True)
+        until(lambda: broker.stats()["newcomers"] == NETWORKS)
         for _ in range(N):
             opened(broker.port, b"PROXY TCP4 203.0.113.1 192.0.2.1 1000 1883\r\n" + FIRST)
         until(lambda: broker.stats()["refused_evicted"] >= N // 2)
-        other.send(Connect("c").encode(4)[10:])
-        assert isinstance(other.read_packet(), Connack)
-        other.close()
+        assert finish_logins(others) >= STAYING_MIN
 
 
 def test_an_evicted_connection_has_a_log_line(opened: Open) -> None:

@@ -129,7 +129,9 @@ def test_a_file_with_workers_that_fits_the_machine_needs_no_attention(run, write
     monkeypatch.setattr("mosq.tools.doctor.findings.os.sched_getaffinity", lambda _: {0, 1})
     path = write("m.conf", "listener 1883 127.0.0.1", "allow_anonymous true", "cluster_local 2", "memory_limit 100000000")
     assert findings(run, path) == []
-    assert any("`mosq upgrade` does not know workers" in text for text in findings(run, path, "same"))
+    assert any("`mosq upgrade` does not know workers" in text for text in findings(run, path, "better"))
+    assert not any("cluster_local" in text for text in findings(run, path, "same"))
+    assert "2 options have the same meaning as in Mosquitto" in findings(run, path, "same")
 
 
 @pytest.mark.parametrize(("lines", "said"), [

@@ -84,7 +84,7 @@ def test_help(arguments, mosq):
     assert (done.returncode, done.stderr) == (0, "")
     assert max(map(len, done.stdout.splitlines())) <= 100
     if "explain" in arguments:
-        for word in ("Examples:", "Exit status:", "-h, --host", "-p, --port", "-u,", "-P,", "--json", "docs/index.md"):
+        for word in ("Examples:", "Exit status:", "-h, --host", "-p, --port", "-i, --id", "-u,", "-P,", "--json", "docs/index.md"):
             assert word in done.stdout
 
 
@@ -113,6 +113,14 @@ def test_only_a_user_with_the_right_may_explain():
         assert "does not allow this query" in done.stderr
         assert "`topic write $CONTROL/mosq/index/v1`" in done.stderr
         assert explain("t", "-u", "ann", "-P", "secret", port=broker.port).returncode == 0
+
+
+def test_the_client_id_of_the_question():
+    with Broker("listener {port} 127.0.0.1\nallow_anonymous true\ncontrol_loopback true\n") as broker:
+        assert explain("-i", "asks-7", "t", port=broker.port).returncode == 0
+        assert " as asks-7 (" in broker.log()
+        assert explain("t", port=broker.port).returncode == 0
+        assert " as mosq-index-" in broker.log()
 
 
 def test_a_refused_connection():

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import mosq
+from mosq.embed.explain import query
 from tests.embed.client import Outside
 
 
@@ -45,6 +46,17 @@ def test_two_brokers_with_workers_are_independent():
             one.publish("t", b"one", qos=1)
             other.publish("t", b"other", qos=1)
             assert (of_one.get(5).payload, of_other.get(5).payload) == (b"one", b"other")
+
+
+def test_a_client_in_the_list_has_the_worker_that_answers_its_client_id():
+    found: dict[str, int] = {}
+    with mosq.Broker(workers=2) as broker:
+        while set(found.values()) != {1, 2}:
+            name = f"c{len(found)}"
+            outside = Outside(broker.port, name)
+            found[name] = next(client["worker"] for client in broker.clients() if client["id"] == name)
+            outside.socket.close()
+        assert {name: query("127.0.0.1", broker.port, "t", client_id=name)["worker"] for name in found} == found
 
 
 def test_asyncio():
@@ -83,11 +95,14 @@ def test_a_stop_leaves_no_process_and_no_descriptor():
 
 
 def test_errors_of_the_start(tmp_path: Path):
-    with pytest.raises(mosq.ConfigError, match=r"workers|cluster_local"):
-        mosq.Broker(workers=0)
-    for number, what in ((1.5, "from 1 to 64.* not '1.5'"), ({2}, "'cluster_local' is set. Expected a number"), ("+2", "decimal digits")):
-        with pytest.raises(mosq.ConfigError, match=what):
+    for number, what in ((0, r"Invalid 'workers' value \(0\)"), (1.5, "'workers' value .* from 1 to 64.* not '1.5'"),
+                         ({2}, "'workers' is set. Expected a number"), ("+2", "'workers' value .* decimal digits")):
+        with pytest.raises(mosq.ConfigError, match=what) as wrong:
             mosq.Broker(workers=number)     # type: ignore[arg-type]
+        assert "cluster_local" not in str(wrong.value)
+    for options in ({"config": "cluster_local 0\n"}, {"cluster_local": 0}):
+        with pytest.raises(mosq.ConfigError, match=r"Invalid 'cluster_local' value \(0\)"):
+            mosq.Broker(**options)
     with pytest.raises(mosq.ConfigError, match="persist-sqlite"):
         mosq.Broker(workers=2, plugin="persist-sqlite", plugin_opt_db_file=f"{tmp_path}/state.db")
     with mosq.Broker(workers=2) as broker, pytest.raises(OSError, match="in use"):

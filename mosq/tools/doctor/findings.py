@@ -97,7 +97,8 @@ def _store(config: Config) -> list[Finding]:
 
 def _same(config: Config) -> list[Finding]:
     options = [name for owner in (config.origins, *(one.origins for one in config.listeners)) for name in owner]
-    n = sum(not BY_KEYWORD[name].ignored for name in options)
+    known = [BY_KEYWORD[name] for name in options]
+    n = sum(not option.ignored and not option.own for option in known)
     found = [Finding(SAME, f"{n} option{' has' if n == 1 else 's have'} the same meaning as in Mosquitto")] if n else []
     for listener in config.listeners:
         tls = " over TLS" if listener.tls else ""
@@ -169,8 +170,9 @@ def _workers(config: Config) -> list[Finding]:
     if workers == 1:
         return []
     origin, memory_origin = config.origins.get("cluster_local"), config.origins.get("memory_limit")
-    found = [Finding(SAME, f"cluster_local {workers}: a new version needs a restart, because `mosq upgrade` does not "
-                           "know workers", origin)]
+    found = [Finding(BETTER, f"cluster_local {workers}, which Mosquitto does not have: {workers} processes serve the "
+                             "clients. A new version needs a restart, because `mosq upgrade` does not know workers",
+                     origin)]
     if workers > cores:
         found.append(Finding(ATTENTION, f"cluster_local {workers}: there are more workers than processor cores "
                                         f"({cores}). Each one costs memory and links to all others", origin,
