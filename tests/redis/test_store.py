@@ -77,6 +77,9 @@ class RedisMachine(Machine):
         self.kill()
 
     def teardown(self) -> None:
+        # a store that is only forgotten is closed whenever its memory is freed, which writes its last batches: into the Redis of
+        # the next example, where the store has the same name
+        self.owner.store.abandon()
         self.server.call("CONFIG", "SET", "maxmemory", "0")
 
 
