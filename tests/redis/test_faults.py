@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -83,6 +84,26 @@ def test_operations_sent_before_the_token_changed_are_refused(server: Server) ->
     new = server.files()
     assert "another process" in refusal(calls, errno.ESTALE)
     assert content(new) == b"x" * 100_000
+
+
+def test_operations_that_redis_reads_after_a_claim_are_refused(own: Server) -> None:
+    """Let the operations of the old owner wait in Redis' socket when the next owner comes: Redis reads them piece by piece."""
+    old = own.files()
+    calls = written(old, b"")
+    assert calls.datasync(1) == 0
+    own.pause()
+    for n in range(200):
+        written(old, bytes(1000), at=1000 * n)
+    with ThreadPoolExecutor() as pool:
+        claim = pool.submit(own.files)
+        own.resume()
+        new = claim.result()
+    number = own.head()[b"number"]
+    at_claim = CalledFiles(new)
+    size = at_claim.size(at_claim.open("/d/a", os.O_RDONLY))
+    assert "another process" in refusal(calls, errno.ESTALE)
+    assert own.call("STRLEN", "mosq:{log}:f:1") == size
+    assert own.head()[b"number"] == number
 
 
 def test_an_operation_that_comes_twice_is_done_once(server: Server) -> None:
