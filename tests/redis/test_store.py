@@ -126,6 +126,26 @@ def test_nothing_counts_before_redis_has_it() -> None:
         assert Owner(RedisDisk(server)).table == {1: b"one", 2: b"two"}     # type: ignore[arg-type]
 
 
+def test_a_start_without_redis_is_refused_and_loses_nothing() -> None:
+    with Server() as server:
+        owner = Owner(RedisDisk(server))            # type: ignore[arg-type]
+        owner.put(1, b"one")
+        owner.seal()
+        owner.turn()
+        owner.store.abandon()
+        log = server.files()
+        server.kill()
+        with pytest.raises(OSError, match=r"Cannot read /d: Redis at 127\.0\.0\.1:\d+: Connection refused"):
+            PyStore(PLACE_OF_TESTS, disk=log)
+        server.start()
+        store = PyStore(PLACE_OF_TESTS, disk=log)
+        server.kill()
+        with pytest.raises(OSError, match=r"Cannot read the store in /d: Redis at 127\.0\.0\.1:\d+: Connection refused"):
+            store.recover()
+        server.start()
+        assert Owner(RedisDisk(server)).table == {1: b"one"}        # type: ignore[arg-type]
+
+
 # ---- kills of the process
 
 WRITER = """
