@@ -123,6 +123,33 @@ def test_an_operation_that_comes_twice_is_done_once(server: Server) -> None:
     assert server.call("GET", keys[3]) == b"two"
 
 
+def test_a_claim_that_a_failover_has_lost_is_repeated(server: Server) -> None:
+    first = server.files()
+    assert written(first, b"one").datasync(1) == 0
+    state = server.call("HGETALL", "mosq:{log}:head")
+    assert isinstance(state, list)
+    second = server.files()
+    calls = written(second, b"two", "/d/b")
+    server.call("HSET", "mosq:{log}:head", *state)      # type: ignore[arg-type]
+    server.cut()
+    assert calls.datasync(1) == 0
+    assert (content(second), content(second, "/d/b")) == (b"one", b"two")
+    assert server.head()[b"token"] == b"2"
+
+
+def test_a_store_that_was_created_again_has_no_earlier_owner(server: Server) -> None:
+    """Empty Redis, and create the store again with a smaller token: the old owner finds the number that it knows, 0."""
+    old = server.files(token=1000)
+    assert written(old, b"old").datasync(1) == 0
+    server.call("FLUSHALL")
+    new = server.files()
+    assert new.token == 1
+    server.cut()
+    assert "another process has taken this store" in refusal(written(old, b"more"), errno.ESTALE)
+    assert written(new, b"new").datasync(1) == 0
+    assert content(server.files()) == b"new"
+
+
 # ---- the connection
 
 def test_a_cut_at_any_byte_does_each_operation_once(server: Server) -> None:
