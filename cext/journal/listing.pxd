@@ -1,5 +1,5 @@
 # The content of a stream's folder: names of segments, their heads, the newer of the two marks. Used by the writer and by readers.
-from libc.errno cimport EACCES, EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM, EPERM
+from libc.errno cimport EACCES, EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM, ENOSPC, ENOTCONN, EPERM, ESTALE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.journal.format cimport Marks, SegmentHead
 from cext.store.file cimport FileOps
@@ -40,9 +40,10 @@ cdef void mark_new_path(char* out, const char* dir) noexcept nogil      # of a m
 cdef int segment_look(const FileOps* f, bint hardware, const char* dir, const SegmentFile* found, const uint8_t* stream_id, SegmentHead* h,
                       int* state, uint64_t* size) noexcept nogil
 # Return whether an error gives no information about the content of the file: it may pass or an operator must fix it, and nothing
-# is lost.
+# is lost. The last three are those of files in Redis.
 cdef inline bint is_passing(int got) noexcept nogil:
-    return got == -ENOMEM or got == -EMFILE or got == -ENFILE or got == -EAGAIN or got == -EINTR or got == -EACCES or got == -EPERM
+    return got == -ENOMEM or got == -EMFILE or got == -ENFILE or got == -EAGAIN or got == -EINTR or got == -EACCES or got == -EPERM \
+        or got == -ENOTCONN or got == -ENOSPC or got == -ESTALE
 
 # Read the newer mark. Return 0; -ENOENT if no mark is valid; or -errno. *slot = the slot of that mark. The caller checks for a
 # later format.

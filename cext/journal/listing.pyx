@@ -161,6 +161,8 @@ cdef int marks_read(const FileOps* f, bint hardware, const char* dir, Marks* m, 
             continue
         n = file_read(f, fd, page, MARK_BYTES_MAX, 0)
         f.close(f.ctx, fd)
+        if is_passing(<int>n):
+            return <int>n
         if n < 0:
             if got == -ENOENT:
                 got = <int>n

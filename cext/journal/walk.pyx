@@ -10,6 +10,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from cext.journal.format cimport BLOCK_ALIGN, BLOCK_HEAD, block_body_crc, block_head_read
+from cext.journal.listing cimport is_passing
 from cext.store.file cimport FileOps, file_read
 
 cdef enum:
@@ -93,7 +94,7 @@ cdef int journal_walk_search(JournalWalk* w) noexcept nogil:
     cdef int got
     while w.at + BLOCK_HEAD <= w.size:
         got = journal_walk_head(w)
-        if got == 1 or got == -ENOMEM:
+        if got == 1 or is_passing(got):
             return got
         w.at += BLOCK_ALIGN if got == 0 else SECTOR
     return 0

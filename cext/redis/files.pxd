@@ -33,6 +33,7 @@ ctypedef struct RemoteFiles:
     Redis* redis
     char keys[4][320]           # head, names, gone, beginning of a content's key
     char owner[33]
+    char owner_before[33]       # from which this process has taken the store; "" = the store is new
     char shas[3][41]            # of the functions in Redis: claim, apply, read
     uint64_t token
     uint32_t replicas

@@ -232,7 +232,7 @@ cdef bint scripts_load(RemoteFiles* f) noexcept nogil:
 
 cdef redisReply* claim(RemoteFiles* f, uint64_t token, bint first, bint create) noexcept nogil:
     """Send the claim, and return its reply. NULL = failed, with f.why."""
-    cdef const char* words[11]
+    cdef const char* words[12]
     cdef char given[24]
     cdef char number[24]
     cdef redisReply* reply
@@ -249,10 +249,11 @@ cdef redisReply* claim(RemoteFiles* f, uint64_t token, bint first, bint create) 
     words[8] = either(create, b"1", b"0")
     words[9] = f.owner
     words[10] = f.keys[3]
-    reply = redis_command(f.redis, 11, words)
+    words[11] = f.owner_before
+    reply = redis_command(f.redis, 12, words)
     if reply == NULL:
         log_disconnected(f)
-    elif reply.type != REDIS_REPLY_ARRAY or reply.elements < 2:
+    elif reply.type != REDIS_REPLY_ARRAY or reply.elements < 3:
         if reply.type == REDIS_REPLY_ERROR and is_final(reply.str):
             log_ended(f, reply.str)
         else:
@@ -784,7 +785,7 @@ cdef bint memory_policy_fits(RemoteFiles* f) noexcept nogil:
 
 cdef int files_read(RemoteFiles* f, const redisReply* reply) noexcept nogil:
     cdef size_t i
-    for i in range(2, reply.elements - 2, 3):
+    for i in range(3, reply.elements - 2, 3):
         if file_add(f, reply.element[i].str, strtoull(reply.element[i + 1].str, NULL, 10), strtoull(reply.element[i + 2].str, NULL, 10)) == NULL:
             snprintf(f.why, REDIS_WHY_MAX, "no memory")
             return -1
@@ -809,6 +810,7 @@ cdef int log_files_open(RemoteFiles* f, Redis* redis, const char* name, uint64_t
     if reply == NULL:
         return -1
     f.token = strtoull(reply.element[0].str, NULL, 10)
+    snprintf(f.owner_before, sizeof(f.owner_before), "%s", reply.element[2].str)
     f.number = f.applied = f.safe = f.claimed_number = strtoull(reply.element[1].str, NULL, 10)
     got = files_read(f, reply)
     freeReplyObject(reply)

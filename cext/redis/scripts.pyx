@@ -6,30 +6,34 @@ needs no more memory begins with a DEL of nothing, so it is never refused: witho
 """
 
 cdef const char* CLAIM_TEXT = b"""
-local head = redis.call('HMGET', KEYS[1], 'token', 'number', 'owner')
-local token = ARGV[1]
+local head = redis.call('HMGET', KEYS[1], 'token', 'number', 'owner', 'before')
+local token, before = ARGV[1], head[3]
 redis.call('DEL', KEYS[1] .. ':none')
 if not head[1] then
     if ARGV[3] == '0' then return redis.error_reply('EMPTY there is no such store') end
     head = {'0', '0', ''}
+    before = ''
 end
 if head[3] == ARGV[4] then
-    token = head[1]
+    token, before = head[1], head[4]
 else
     if token == '0' then
         token = string.format('%.0f', tonumber(head[1]) + 1)
     elseif tonumber(token) <= tonumber(head[1]) then
         return redis.error_reply('FENCED by token ' .. head[1])
     end
+    if ARGV[2] ~= '-1' and ARGV[6] ~= before then
+        return redis.error_reply('FENCED by another owner with token ' .. head[1])
+    end
     if ARGV[2] ~= '-1' and ARGV[2] ~= head[2] then
         return redis.error_reply('LOST the store ends with operation ' .. head[2])
     end
-    redis.call('HSET', KEYS[1], 'token', token, 'number', head[2], 'owner', ARGV[4])
+    redis.call('HSET', KEYS[1], 'token', token, 'number', head[2], 'owner', ARGV[4], 'before', before)
     for _, key in ipairs(redis.call('HKEYS', KEYS[3])) do redis.call('DEL', key) end
     redis.call('DEL', KEYS[3])
 end
 redis.call('HINCRBY', KEYS[1], 'connections', 1)
-local out = {token, head[2]}
+local out = {token, head[2], before}
 if ARGV[2] == '-1' then
     local names = redis.call('HGETALL', KEYS[2])
     for i = 1, #names, 2 do

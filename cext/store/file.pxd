@@ -2,6 +2,7 @@
 # its result, or -errno. The storage thread calls them, and so does the thread that opens, recovers and closes the store, without
 # the GIL.
 from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.errno cimport EIO, ENOENT
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 # Callback for one name in a directory. Return 0 to continue.
@@ -47,6 +48,11 @@ cdef inline FileOps file_ops_of(object disk) except *:
 # Return whether an error of a write or sync passes: the file keeps all that was written to it, and the same call may be repeated.
 cdef inline bint file_error_passes(const FileOps* f) noexcept nogil:
     return f.deferred
+
+# Return whether an error of an open or a read says nothing about the content: the file may be whole, and the same call may be
+# repeated. A caller that takes such a file for a damaged one loses what is in it.
+cdef inline bint file_read_error_passes(const FileOps* f, int64_t error) noexcept nogil:
+    return f.deferred and error < 0 and error != -EIO and error != -ENOENT
 
 cdef void error_text(char* out, size_t n, int error) noexcept nogil         # text of -errno
 cdef void file_error_text(const FileOps* f, int error, char* out, size_t n) noexcept nogil     # text of -errno, which a call just returned

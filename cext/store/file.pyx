@@ -1,7 +1,7 @@
 """The system's files. This module knows system calls. It does not know the content of the files. An interrupted call is repeated,
 and a short one is continued."""
 
-from libc.errno cimport EINTR, EIO, errno
+from libc.errno cimport EINTR, EIO, ENOMEM, errno
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 
@@ -156,7 +156,7 @@ cdef void error_text(char* out, size_t n, int error) noexcept nogil:
 
 
 cdef void file_error_text(const FileOps* f, int error, char* out, size_t n) noexcept nogil:
-    if f.explain != NULL:
+    if f != NULL and f.explain != NULL and error != -ENOMEM:
         f.explain(f.ctx, out, n)
     else:
         error_text(out, n, error)

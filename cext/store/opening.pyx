@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, memset, strlen
 
-from cext.store.file cimport FILE_PATH_MAX, FileOps, error_text, file_read, file_write
+from cext.store.file cimport FILE_PATH_MAX, file_error_text, file_read, file_write
 from cext.store.format cimport FORMAT
 from cext.store.replay cimport StoreListing, store_listing_free, store_listing_read
 from cext.store.state cimport Store
@@ -27,10 +27,10 @@ cdef extern from "<fcntl.h>" nogil:
     int O_NOFOLLOW
 
 
-cdef int store_refuse(char* why, size_t why_n, const char* problem, const char* path, int error, const char* advice) noexcept nogil:
-    cdef char text[128]
+cdef int store_refuse(const FileOps* f, char* why, size_t why_n, const char* problem, const char* path, int error, const char* advice) noexcept nogil:
+    cdef char text[384]
     if why_n:
-        error_text(text, sizeof(text), error)
+        file_error_text(f, error, text, sizeof(text))
         snprintf(why, why_n, "%s %s: %s%s", problem, path, text, advice)
     return -1
 
@@ -54,10 +54,10 @@ cdef int lock_take(Store* s, char* why, size_t why_n) noexcept nogil:
     cdef int64_t n
     cdef int status
     if snprintf(path, FILE_PATH_MAX - 32, "%s/lock", s.dir) >= FILE_PATH_MAX - 32:
-        return store_refuse(why, why_n, "The name of the directory is too long:", s.dir, -EINVAL, "")
+        return store_refuse(NULL, why, why_n, "The name of the directory is too long:", s.dir, -EINVAL, "")
     s.lock_fd = f.open(f.ctx, path, O_RDWR | O_CREAT | O_NOFOLLOW)
     if s.lock_fd < 0:
-        return store_refuse(why, why_n, "Cannot write", path, s.lock_fd, advice_for(s.lock_fd))
+        return store_refuse(f, why, why_n, "Cannot write", path, s.lock_fd, advice_for(s.lock_fd))
     status = f.lock(f.ctx, s.lock_fd)
     if status < 0:
         memset(pid, 0, sizeof(pid))
@@ -65,7 +65,7 @@ cdef int lock_take(Store* s, char* why, size_t why_n) noexcept nogil:
         f.close(f.ctx, s.lock_fd)
         s.lock_fd = -1
         if status != -EAGAIN:
-            return store_refuse(why, why_n, "Cannot lock", path, status, "; the file system must support locks")
+            return store_refuse(f, why, why_n, "Cannot lock", path, status, "; the file system must support locks")
         for n in range(<int64_t>strlen(pid)):
             if pid[n] < c'0' or pid[n] > c'9':
                 pid[n] = 0
@@ -95,4 +95,4 @@ cdef int directory_check(Store* s, char* why, size_t why_n) noexcept nogil:
         store_listing_free(&l)
         return -1
     store_listing_free(&l)
-    return 0 if status == 0 else store_refuse(why, why_n, "Cannot read", s.dir, status, advice_for(status))
+    return 0 if status == 0 else store_refuse(&s.files, why, why_n, "Cannot read", s.dir, status, advice_for(status))

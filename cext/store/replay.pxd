@@ -55,7 +55,7 @@ cdef void store_listing_free(StoreListing* l) noexcept nogil
 # to the store. Return 0, -errno, or 1 if fn stopped it.
 cdef int log_replay(const FileOps* f, bint hardware, const char* dir, StoreListing* l, bint live, uint64_t from_lsn, store_record_fn fn,
                     void* ctx, StoreLoss* loss) noexcept nogil
-# Read a whole segment into memory, unreadable parts as zeros. NULL: *error is -errno.
+# Read a whole segment into memory, unreadable parts as zeros. NULL: *error is -errno; nothing is known then about the content.
 cdef uint8_t* segment_load(const FileOps* f, const char* dir, uint32_t slot, uint64_t* n, int* error) noexcept nogil
 # Read a segment to which a broker may be appending: the header first, then the content from the back to the front. So nothing is
 # missing before a byte that was read, and the header names no later beginning of the log than the content allows. NULL: *error is

@@ -13,7 +13,7 @@ from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memset, strlen, strncmp
 
 from cext.base.words cimport load32, load64
-from cext.store.file cimport FILE_PATH_MAX, FileOps, file_read
+from cext.store.file cimport FILE_PATH_MAX, FileOps, file_read, file_read_error_passes
 from cext.store.format cimport (
     COMMIT_BODY, FORMAT, HEADER_BYTES, Header, KIND_COMMIT, KIND_SEGEND, RECORD_DAMAGED, SEGEND_BODY, STORE_KIND_MAX,
     STORE_RECORD_ALIGN, STORE_RECORD_HEAD, header_read, log_record_at, record_bytes,
@@ -67,8 +67,8 @@ cdef bint bytes_are_zero(const uint8_t* p, uint64_t n) noexcept nogil:
     return 1
 
 
-cdef void file_identify(StoreListingScan* a, StoreFile* found) noexcept nogil:
-    """Find out by its header which kind of file has the number found.slot."""
+cdef int file_identify(StoreListingScan* a, StoreFile* found) noexcept nogil:
+    """Find out by its header which kind of file has the number found.slot. Return 0, or -errno if that is unknown for now."""
     cdef char path[4096]
     cdef uint8_t head[4096]
     cdef int64_t got, size
@@ -77,13 +77,13 @@ cdef void file_identify(StoreListingScan* a, StoreFile* found) noexcept nogil:
     store_segment_path(path, a.dir, found.slot)
     fd = a.f.open(a.f.ctx, path, O_RDONLY | O_NOFOLLOW)
     if fd < 0:
-        return
+        return fd if file_read_error_passes(a.f, fd) else 0
     size = a.f.size(a.f.ctx, fd)
     memset(head, 0, HEADER_BYTES)
     got = file_read(a.f, fd, head, HEADER_BYTES, 0)
     a.f.close(a.f.ctx, fd)
     if got < 0 or size < 0:
-        return
+        return <int>got if file_read_error_passes(a.f, got) else 0
     found.size = <uint64_t>size
     if header_read(a.hardware, head, &found.h) == 0:
         if found.h.format > FORMAT:
@@ -92,6 +92,7 @@ cdef void file_identify(StoreListingScan* a, StoreFile* found) noexcept nogil:
             found.state = SLOT_SEGMENT
     elif bytes_are_zero(head, HEADER_BYTES):
         found.state = SLOT_UNUSED
+    return 0
 
 
 cdef int store_listing_add_name(void* arg, const char* name) noexcept nogil:
@@ -108,8 +109,7 @@ cdef int store_listing_add_name(void* arg, const char* name) noexcept nogil:
     if found == NULL:
         return -ENOMEM
     found.slot = slot
-    file_identify(a, found)
-    return 0
+    return file_identify(a, found)
 
 
 cdef int found_compare(const void* a, const void* b) noexcept nogil:
@@ -255,6 +255,11 @@ cdef uint8_t* segment_load(const FileOps* f, const char* dir, uint32_t slot, uin
     while done < <uint64_t>size:
         want = min(<uint64_t>size - done, <uint64_t>LOAD_BYTES)
         got = file_read(f, fd, p + done, want, done)
+        if file_read_error_passes(f, got):
+            free(p)
+            f.close(f.ctx, fd)
+            error[0] = <int>got
+            return NULL
         if got < <int64_t>want:         # unreadable, or the file became shorter: a hole
             memset(p + done + (got if got > 0 else 0), 0, want - <uint64_t>(got if got > 0 else 0))
         done += want
@@ -428,8 +433,11 @@ cdef int segment_replay(LogReplay* r, const StoreFile* found, const StoreFile* n
     else:
         p = segment_load(r.f, r.dir, found.slot, &n, &error)
     w.ended = 0
+    if error == -ENOMEM or file_read_error_passes(r.f, error):
+        free(p)
+        return error
     if p == NULL:
-        return error if error == -ENOMEM else 0         # its content is reported as a gap
+        return 0                        # its content is reported as a gap
     segment_walk_begin(w, p, n, &found.h)
     if next != NULL and next.h.base_lsn - found.h.base_lsn <= w.limit - HEADER_BYTES:
         w.limit = HEADER_BYTES + (next.h.base_lsn - found.h.base_lsn)

@@ -110,7 +110,7 @@ cdef int store_open(Store* s, const char* dir, const StoreOptions* options, cons
     if s.options.create:
         got = s.files.mkdir(s.files.ctx, s.dir)
         if got < 0 and got != -EEXIST:
-            store_refuse(why, why_n, "Cannot create the directory", s.dir, got, advice_for(got))
+            store_refuse(&s.files, why, why_n, "Cannot create the directory", s.dir, got, advice_for(got))
             store_close(s, NULL, 0)
             return -1
     if lock_take(s, why, why_n) != 0 or directory_check(s, why, why_n) != 0:
@@ -135,7 +135,7 @@ cdef int store_recover(Store* s, store_record_fn fn, void* ctx, StoreLoss* loss)
     store_listing_free(&l)
     if got != 0:
         if got < 0:
-            store_refuse(s.shared.why, STORE_WHY_MAX, "Cannot read the store in", s.dir, got, advice_for(got))
+            store_refuse(&s.files, s.shared.why, STORE_WHY_MAX, "Cannot read the store in", s.dir, got, advice_for(got))
         return -1
     s.loop.next_lsn = s.loop.written = s.loop.released = s.shared.written = s.shared.released = s.writer.written = loss.end_lsn
     s.loop.synced = s.shared.synced = s.writer.synced = loss.synced_lsn
@@ -157,7 +157,7 @@ cdef int store_start(Store* s) noexcept nogil:
     got = pthread_create(&s.thread, NULL, writer_main, s)
     pthread_sigmask(SIG_SETMASK, &old, NULL)
     if got != 0:
-        store_refuse(s.shared.why, STORE_WHY_MAX, "Cannot start the storage thread of", s.dir, -got, "")
+        store_refuse(NULL, s.shared.why, STORE_WHY_MAX, "Cannot start the storage thread of", s.dir, -got, "")
         return -1
     s.running = 1
     return 0
@@ -563,7 +563,7 @@ cdef int store_scan(            # parameters: a directory (two) and a place in i
     cdef int got
     memset(loss, 0, sizeof(StoreLoss))
     if strlen(dir) > FILE_PATH_MAX - 64:
-        return store_refuse(why, why_n, "The name of the directory is too long:", dir, -EINVAL, "")
+        return store_refuse(NULL, why, why_n, "The name of the directory is too long:", dir, -EINVAL, "")
     got = store_listing_settled(&l, f, hardware, dir)
     if got == 0 and l.format:
         snprintf(why, why_n, "The store in %s has format %u, this version supports %u and older", dir, l.format, <unsigned int>FORMAT)
@@ -575,4 +575,4 @@ cdef int store_scan(            # parameters: a directory (two) and a place in i
     if got > 0:
         snprintf(why, why_n, "Stopped by its reader")
         return -1
-    return 0 if got == 0 else store_refuse(why, why_n, "Cannot read the store in", dir, got, "")
+    return 0 if got == 0 else store_refuse(f, why, why_n, "Cannot read the store in", dir, got, "")

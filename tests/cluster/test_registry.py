@@ -338,6 +338,11 @@ def replicated() -> Iterator[list[Redis]]:
         yield [one, two]
 
 
+def has_joined(replica: Redis) -> bool:
+    """Return whether a replica has the first beat of node a. A primary sends its changes later than it answers."""
+    return replica.client.hget("mosq:{c}:beats", "a") == "r1 0"
+
+
 def test_another_number_of_confirmations_is_refused(replicated: list[Redis]) -> None:
     open_registry(replicated[0], confirmations=1)
     with pytest.raises(RefusedError, match="has 1 confirmations, and this node is configured for 0"):
@@ -372,6 +377,7 @@ def test_a_replica_is_not_used_and_of_several_hosts_the_primary_is(replicated: l
     registry.open(4)
     assert registry.ask(Join("", TEXT)).status == DONE
     first = source_of(registry)
+    until(lambda: has_joined(two))
     one.kill()
     two.client.replicaof("NO", "ONE")
     until(lambda: answers(registry))
@@ -397,7 +403,7 @@ def test_sentinel_names_the_primary_after_a_failover(replicated: list[Redis]) ->
         registry.open(4)
         assert registry.ask(Join("", TEXT)).status == DONE
         first = source_of(registry)
-        until(lambda: two.client.hget("mosq:{c}:beats", "a") == "r1 0")
+        until(lambda: has_joined(two))
         one.kill()
         until(lambda: answers(registry))
         assert source_of(registry) != first

@@ -36,11 +36,6 @@ def results(lines: list[str]) -> list[str]:
     return [re.sub(r" in \d+ s$", "", line) for line in lines[lines.index("=== parts") + 1:]]
 
 
-def test_a_part_can_be_left_out(table: Path) -> None:
-    _, lines = run(table, "--without", "bad", "--seconds", "60", "--first", "2")
-    assert [line.partition(":")[0] for line in results(lines)] == ["two", "big", "one"]
-
-
 def test_named_parts_run_and_a_part_over_its_budget_passes(table: Path) -> None:
     status, lines = run(table, "two", "one")
     assert status == 0 and "did one" in lines
@@ -96,7 +91,6 @@ def test_a_table_without_parts_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("arguments", "text"), [
     (("nope",), "unknown part nope; the parts are: one two bad big"), (("--nope",), "unknown option --nope"),
-    (("--without", "nope"), "unknown part nope; the parts are: one two bad big"),
     (("--seconds",), "--seconds needs a number; got ''"), (("--first", "x"), "--first needs a number; got 'x'"),
     (("--seconds", "9", "--first", "0"), "--first counts from 1")])
 def test_mistakes(table: Path, arguments: tuple[str, ...], text: str) -> None:

@@ -476,6 +476,28 @@ def test_a_start_on_a_failing_disk_is_refused(stream: Stream, call: str) -> None
     assert stream.face.next_seq() == 6
 
 
+def test_a_start_is_refused_while_a_file_cannot_be_read_for_now(stream: Stream) -> None:
+    """Let each read of a start fail as those of files in Redis do while Redis is away."""
+    stream.disk.deferred = stream.disk.unreserved = True
+    stream.append()
+    stream.write()
+    stream.kill()
+    stream.disk.calls.clear()
+    stream.open()
+    reads = stream.disk.calls.count("pread")
+    assert reads >= 4               # two marks, a head, blocks
+    for at in range(reads):
+        stream.kill()
+        stream.disk.faults["pread"] = ["ok"] * at + [errno.ENOTCONN]
+        with pytest.raises(OSError, match="Transport endpoint is not connected"):
+            stream.open()
+    stream.kill()
+    stream.open()
+    assert stream.face.next_seq() == 6
+    stream.commit()
+    stream.check()
+
+
 def test_unreadable_records_are_reported_and_the_rest_is_read() -> None:
     stream = Stream(FolderDisk(), 1, segment_bytes=1 << 20)
     stream.fill(400, size=3000)

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -85,6 +86,26 @@ def test_operations_sent_before_the_token_changed_are_refused(server: Server) ->
     assert content(new) == b"x" * 100_000
 
 
+def test_operations_that_redis_reads_after_a_claim_are_refused(own: Server) -> None:
+    """Let the operations of the old owner wait in Redis' socket when the next owner comes: Redis reads them piece by piece."""
+    old = own.files()
+    calls = written(old, b"")
+    assert calls.datasync(1) == 0
+    own.pause()
+    for n in range(200):
+        written(old, bytes(1000), at=1000 * n)
+    with ThreadPoolExecutor() as pool:
+        claim = pool.submit(own.files)
+        own.resume()
+        new = claim.result()
+    number = own.head()[b"number"]
+    at_claim = CalledFiles(new)
+    size = at_claim.size(at_claim.open("/d/a", os.O_RDONLY))
+    assert "another process" in refusal(calls, errno.ESTALE)
+    assert own.call("STRLEN", "mosq:{log}:f:1") == size
+    assert own.head()[b"number"] == number
+
+
 def test_an_operation_that_comes_twice_is_done_once(server: Server) -> None:
     """Call the function in Redis as a delayed operation of a closed connection does."""
     source = (Path(__file__).parents[2] / "cext/redis/scripts.pyx").read_text()
@@ -100,6 +121,33 @@ def test_an_operation_that_comes_twice_is_done_once(server: Server) -> None:
     with pytest.raises(RedisError, match="MISSING"):
         apply(4, "four")
     assert server.call("GET", keys[3]) == b"two"
+
+
+def test_a_claim_that_a_failover_has_lost_is_repeated(server: Server) -> None:
+    first = server.files()
+    assert written(first, b"one").datasync(1) == 0
+    state = server.call("HGETALL", "mosq:{log}:head")
+    assert isinstance(state, list)
+    second = server.files()
+    calls = written(second, b"two", "/d/b")
+    server.call("HSET", "mosq:{log}:head", *state)      # type: ignore[arg-type]
+    server.cut()
+    assert calls.datasync(1) == 0
+    assert (content(second), content(second, "/d/b")) == (b"one", b"two")
+    assert server.head()[b"token"] == b"2"
+
+
+def test_a_store_that_was_created_again_has_no_earlier_owner(server: Server) -> None:
+    """Empty Redis, and create the store again with a smaller token: the old owner finds the number that it knows, 0."""
+    old = server.files(token=1000)
+    assert written(old, b"old").datasync(1) == 0
+    server.call("FLUSHALL")
+    new = server.files()
+    assert new.token == 1
+    server.cut()
+    assert "another process has taken this store" in refusal(written(old, b"more"), errno.ESTALE)
+    assert written(new, b"new").datasync(1) == 0
+    assert content(server.files()) == b"new"
 
 
 # ---- the connection

@@ -77,6 +77,9 @@ class RedisMachine(Machine):
         self.kill()
 
     def teardown(self) -> None:
+        # a store that is only forgotten is closed whenever its memory is freed, which writes its last batches: into the Redis of
+        # the next example, where the store has the same name
+        self.owner.store.abandon()
         self.server.call("CONFIG", "SET", "maxmemory", "0")
 
 
@@ -121,6 +124,26 @@ def test_nothing_counts_before_redis_has_it() -> None:
         assert owner.store.stats()["poisoned"] == 0
         owner.store.abandon()
         assert Owner(RedisDisk(server)).table == {1: b"one", 2: b"two"}     # type: ignore[arg-type]
+
+
+def test_a_start_without_redis_is_refused_and_loses_nothing() -> None:
+    with Server() as server:
+        owner = Owner(RedisDisk(server))            # type: ignore[arg-type]
+        owner.put(1, b"one")
+        owner.seal()
+        owner.turn()
+        owner.store.abandon()
+        log = server.files()
+        server.kill()
+        with pytest.raises(OSError, match=r"Cannot read /d: Redis at 127\.0\.0\.1:\d+: Connection refused"):
+            PyStore(PLACE_OF_TESTS, disk=log)
+        server.start()
+        store = PyStore(PLACE_OF_TESTS, disk=log)
+        server.kill()
+        with pytest.raises(OSError, match=r"Cannot read the store in /d: Redis at 127\.0\.0\.1:\d+: Connection refused"):
+            store.recover()
+        server.start()
+        assert Owner(RedisDisk(server)).table == {1: b"one"}        # type: ignore[arg-type]
 
 
 # ---- kills of the process

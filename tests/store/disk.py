@@ -35,6 +35,7 @@ class Disk:
         self.calls: list[str] = []
         self.broken: BaseException | None = None
         self.loses = True  # a failed datasync loses the bytes that were not on the disk
+        self.deferred = self.unreserved = False  # as in FileOps (cext/store/file.pxd): both are true for files in Redis
 
     def file_ops(self) -> object:
         return file_ops(self)

@@ -169,7 +169,54 @@ def test_stale_bytes_of_a_recycled_file_are_no_records() -> None:
     assert owner.loss["n"] == owner.loss["torn_bytes"] == 0
 
 
+def redis_like() -> Disk:
+    """Return a disk whose calls may fail without any damage, as those of files in Redis do while Redis is away."""
+    disk = Disk()
+    disk.deferred = disk.unreserved = True
+    return disk
+
+
+@pytest.mark.parametrize("call", ["open", "pread"])
+def test_a_start_is_refused_while_a_file_cannot_be_read_for_now(call: str) -> None:
+    disk = redis_like()
+    owner = Owner(disk)
+    batches(owner, 40, size=400)
+    table = owner.table
+    owner.store.abandon()
+    disk.calls.clear()
+    again(disk).store.abandon()
+    assert len(owner.segment_files()) >= 3
+    for at in range(disk.calls.count(call)):
+        disk.kill()
+        disk.faults[call] = ["ok"] * at + [errno.ENOTCONN]
+        with pytest.raises(OSError, match=r"Cannot .* /d.*: Transport endpoint is not connected"):
+            Owner(disk)
+    owner = again(disk)
+    assert owner.table == table
+    assert (owner.loss["n"], owner.loss["unreadable"]) == (0, 0)
+
+
 # ---- faults while the store runs
+
+def test_cleaning_drops_no_segment_that_cannot_be_read_for_now() -> None:
+    disk = redis_like()
+    owner = Owner(disk)
+    owner.put(99, b"of the first segment")
+    disk.faults["pread"] = faults = [errno.ENOTCONN] * 10
+    while owner.store.stats()["cleaned"] < 3:
+        for key in range(8):
+            owner.put(key, os.urandom(900))
+        owner.seal()
+        owner.turn()
+        owner.clean()
+    table = owner.table
+    owner.settle()
+    why = owner.store.error()
+    owner.store.abandon()
+    assert again(disk).table == table
+    assert not faults
+    assert "Cannot read a segment in /d" in why
+
 
 def test_short_and_interrupted_writes() -> None:
     disk = Disk()
