@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import time
 from dataclasses import dataclass
 
 from tests.chaos.client import Chaos, Publisher, Subscriber
