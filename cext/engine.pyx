@@ -20,7 +20,8 @@ from cext.broker.admin.control_request cimport (
     CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_CLIENTS, CONTROL_DROPS, CONTROL_FREEZE, CONTROL_FROZEN, CONTROL_HOT, CONTROL_KICK, CONTROL_LEAVE,
     CONTROL_LINK, CONTROL_LINKS, CONTROL_LISTENER_DROPS, CONTROL_OBSERVED, CONTROL_RELOAD,
     CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION, CONTROL_SESSIONS, CONTROL_SLOW, CONTROL_STATS, CONTROL_STOP, CONTROL_STREAMS,
-    CONTROL_SUBSCRIPTIONS, CONTROL_THAW, CONTROL_TRACE, CONTROL_TRACE_STOP, CONTROL_WHOLE, ControlRequest,
+    CONTROL_SUBSCRIPTIONS, CONTROL_THAW, CONTROL_TRACE, CONTROL_TRACE_STOP, CONTROL_WHOLE, CONTROL_WIRE,
+    ControlRequest,
 )
 from cext.broker.admin.mailbox cimport mailbox_open, mailbox_post
 from cext.broker.admin.reload cimport Reload
@@ -260,7 +261,7 @@ cdef class Engine:
 
     def join(self, int place, bytes key, passages, news, int counts_fd, int parent_status=-1, uint64_t reloads=0):
         """Make this broker the worker number `place` (from 0) of len(passages) workers; before open(). `key`: 16 secret bytes, the same for all; `passages`:
-        descriptors of SOCK_SEQPACKET sockets to each worker, the own one to receive from; `news`: an eventfd of each worker; `counts_fd`: memory for
+        descriptors of SOCK_SEQPACKET sockets to each worker, the own one to receive from; `news`: an eventfd of each worker (-1 in both: it is on another machine); `counts_fd`: memory for
         counts, see counts_bytes(). The engine makes copies of these descriptors. `parent_status`: the open file /proc/PARENT/status, or -1; `reloads`: what
         reload_counted() had returned for the configuration of this worker. Raise OSError."""
         from cext.workers_control import workers_new
@@ -291,6 +292,31 @@ cdef class Engine:
                 if fd >= 0:
                     os.close(fd)
             raise RuntimeError("the broker is not running")
+
+    def wire(self, int place, int what, int fd=-1):
+        """Give the running engine a connection to a worker on another machine, whose handshake is over: WIRE_... of cext/broker/lifecycle/wires.pxd. The
+        descriptor belongs to the engine."""
+        cdef ControlRequest a
+        memset(&a, 0, sizeof(a))
+        a.kind = CONTROL_WIRE
+        a.from_index = place
+        a.cursor = what
+        a.fd = fd
+        if self._request(&a) != 0:
+            if fd >= 0:
+                os.close(fd)
+            raise RuntimeError("the broker is not running")
+
+    def wires_fd(self):
+        """Return a descriptor that is readable when wires() has changed; -1: all workers are on this machine."""
+        from cext.workers_control import wires_descriptor
+        return wires_descriptor(<size_t>&self.b)
+
+    def wires(self):
+        """Return for each worker on another machine: whether it needs a link since the last call, the connections that wait for clients, and the clients that
+        wait for connections. Only one thread may call this."""
+        from cext.workers_control import wires_wanted
+        return wires_wanted(<size_t>&self.b)
 
     # ------------------------------------------------------------ running
 

@@ -13,7 +13,7 @@ from cext.base.pybytes cimport view_of
 from cext.broker.admin.whole cimport figure_counts
 from cext.broker.loop.links_life cimport links_new
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.workers cimport FIGURES_N, Figures, WORKERS_MAX, WORKER_LISTENERS_MAX, WorkerCounts, Workers
+from cext.broker.core.workers cimport FIGURES_N, Figures, WORKERS_MAX, WORKER_LISTENERS_MAX, WireEnds, WorkerCounts, Workers
 from cext.broker.lifecycle.passing cimport workers_free
 from cext.topic.name cimport filter_matches
 
@@ -27,9 +27,11 @@ cdef extern from *:
     """
     #include <stdint.h>
     static inline void mosq_bank_put(uint64_t* p, uint64_t n) { __atomic_store_n(p, n, __ATOMIC_RELEASE); }
+    static inline uint64_t mosq_wanted_take(uint64_t* p) { return __atomic_exchange_n(p, 0, __ATOMIC_ACQUIRE); }
     static inline uint64_t mosq_reload_counted(uint64_t* p) { return __atomic_add_fetch(p, 1, __ATOMIC_SEQ_CST); }
     """
     void mosq_bank_put(uint64_t* p, uint64_t n)
+    uint64_t mosq_wanted_take(uint64_t* p)
     uint64_t mosq_reload_counted(uint64_t* p)
 
 cdef extern from "<signal.h>":
@@ -111,6 +113,18 @@ def passage_replace(size_t broker, int place, int fd):
     os.dup2(fd, w.passages[place].fd, inheritable=False)
 
 
+def wires_descriptor(size_t broker):
+    """See Engine.wires_fd."""
+    return (<Workers*>(<Broker*>broker).workers).wires_fd
+
+
+def wires_wanted(size_t broker):
+    """See Engine.wires."""
+    cdef Workers* w = <Workers*>(<Broker*>broker).workers
+    cdef uint64_t links = mosq_wanted_take(&w.links_wanted)
+    return {i: (bool(links >> i & 1), w.wires[i].n, w.passages[i].tail - w.passages[i].head) for i in range(w.n) if w.remote >> i & 1}
+
+
 def logins_note(size_t broker, uint64_t failed, uint64_t refused):
     """See Engine.note_logins."""
     cdef Workers* w = <Workers*>(<Broker*>broker).workers
@@ -152,14 +166,23 @@ def workers_new(size_t broker, int place, bytes key, list passages, list news, i
     memcpy(&w.key, <const char*>key, sizeof(HashKey))
     for i in range(WORKERS_MAX):
         w.passages[i].fd = w.news[i] = -1
+    w.wires_fd = -1
     w.parent_status = parent_status
     w.reloads_begun = w.reloads_over = reloads
     try:
         w.counts = counts_map(counts_fd)
         for i, fd in enumerate(passages):
-            w.passages[i].fd = os.dup(fd)
+            if fd < 0:
+                w.remote |= <uint64_t>1 << i
+            else:
+                w.passages[i].fd = os.dup(fd)
         for i, fd in enumerate(news):
-            w.news[i] = os.dup(fd)
+            w.news[i] = os.dup(fd) if fd >= 0 else -1
+        if w.remote:
+            w.wires = <WireEnds*>calloc(w.n, sizeof(WireEnds))
+            if w.wires == NULL:
+                raise MemoryError
+            w.wires_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         if links_new(b, w.place, w.n, &w.key) != 0:
             raise MemoryError
     except BaseException:

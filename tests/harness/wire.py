@@ -48,11 +48,11 @@ def client_hello(context: ssl.SSLContext) -> bytes:
 class Wire:
     def __init__(
         self, port: int, level: int = 4, timeout_s: float = TIMEOUT_S, websocket: bool = False, tls: ssl.SSLContext | None = None,
-        source: str = ""
+        source: str = "", host: str = "127.0.0.1"
     ) -> None:
         self.level = level
         self.timeout_s = timeout_s
-        tcp = socket.create_connection(("127.0.0.1", port), timeout=timeout_s, source_address=(source, 0) if source else None)
+        tcp = socket.create_connection((host, port), timeout=timeout_s, source_address=(source, 0) if source else None)
         tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             tcp = tls.wrap_socket(tcp, server_hostname="localhost")

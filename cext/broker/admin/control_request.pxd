@@ -11,6 +11,7 @@ cdef enum:
     CONTROL_ADOPT = 5
     CONTROL_RELOAD = 6
     CONTROL_LINK = 30                # the descriptors `fd` (out) and `cursor` (in) are a new link to the worker `from_index`
+    CONTROL_WIRE = 43                # the descriptor `fd`, or -1, of the worker `from_index`; `cursor` is a WIRE_... of lifecycle/wires.pxd
     CONTROL_RELOAD_OVER = 22         # the clients that wait for a reload go on
     CONTROL_BRIDGE = 21               # reload of bridges: BridgeCommand* of bridge_state.pxd
     CONTROL_ROLES = 20              # `swap`: n_swap new Roles, one for each security, NULL = unchanged; the loop puts the old ones there

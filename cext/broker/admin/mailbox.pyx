@@ -12,7 +12,7 @@ from cext.base.view cimport View
 from cext.broker.admin.control_request cimport (
     CLIENTS_SLICE, CONTROL_ADOPT, CONTROL_ATTACH, CONTROL_BRIDGE, CONTROL_CLIENTS, CONTROL_DROPS, CONTROL_FREEZE, CONTROL_FROZEN, CONTROL_HOT, CONTROL_KICK,
     CONTROL_LEAVE, CONTROL_LINK, CONTROL_LINKS, CONTROL_LISTENER_DROPS, CONTROL_OBSERVED, CONTROL_RELOAD, CONTROL_RELOAD_OVER, CONTROL_ROLES, CONTROL_SESSION, CONTROL_SESSIONS, CONTROL_SLOW, CONTROL_STATS,
-    CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, CONTROL_THAW, CONTROL_TRACE, CONTROL_TRACE_STOP, CONTROL_WHOLE, ControlRequest, SUBSCRIPTIONS_BYTES, SUBSCRIPTIONS_OF_ONE, SUBSCRIPTIONS_SLICE,
+    CONTROL_STOP, CONTROL_STREAMS, CONTROL_SUBSCRIPTIONS, CONTROL_THAW, CONTROL_TRACE, CONTROL_TRACE_STOP, CONTROL_WHOLE, CONTROL_WIRE, ControlRequest, SUBSCRIPTIONS_BYTES, SUBSCRIPTIONS_OF_ONE, SUBSCRIPTIONS_SLICE,
 )
 from cext.broker.admin.hot cimport answer_hot, answer_slow
 from cext.broker.admin.inspect cimport answer_session, answer_sessions, out_put, out_text
@@ -35,6 +35,7 @@ from cext.broker.core.trace_state cimport TraceSpec
 from cext.broker.lifecycle.accept cimport client_adopt
 from cext.broker.lifecycle.reload_hold cimport reload_hold_over
 from cext.broker.lifecycle.session_lifecycle cimport client_end
+from cext.broker.lifecycle.wires cimport wire_serve
 from cext.broker.links.sockets cimport link_sockets
 from cext.broker.rules.roles cimport Roles
 from cext.broker.storage.attach cimport durable_attach
@@ -208,6 +209,8 @@ cdef void answer(Broker* b, ControlRequest* a) noexcept nogil:    # long: one br
         reload_hold_over(b)
     elif a.kind == CONTROL_LINK:
         link_sockets(b, a.from_index, a.fd, <int>a.cursor)
+    elif a.kind == CONTROL_WIRE:
+        wire_serve(b, a.from_index, <int>a.cursor, a.fd)
     elif a.kind == CONTROL_BRIDGE:
         answer_bridge(b, a)
     elif a.kind == CONTROL_ATTACH:

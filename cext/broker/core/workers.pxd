@@ -6,6 +6,7 @@ from cext.base.view cimport View
 from cext.base.wheel cimport Timer
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
+from cext.broker.core.link_state cimport LinkConn
 from cext.broker.core.listener cimport Listener
 from cext.broker.core.stats cimport STATS_N, STREAM_GAUGES
 from cext.net.conn_state cimport input_fn
@@ -13,6 +14,8 @@ from cext.net.conn_state cimport input_fn
 cdef enum:
     WORKERS_MAX = 64
     WORKER_LISTENERS_MAX = 64           # listeners that are counted over all workers
+    WIRES_READY = 32                    # connections to each worker on another machine that wait for clients
+    WIRES_ARRIVALS = 1024               # connections of other machines that wait for the descriptions of clients
     WORKER_PARTS_MAX = 66               # streams of which all workers have parts, and parts that the first worker has open for retention
     # positions in Figures: the statistics; the processor time in microseconds; drops by listener and reason; what answer_observed
     # writes; messages with a number to each worker, and QoS 0 that the links to it dropped; the gauges of streams; logins that failed, and that were
@@ -63,6 +66,11 @@ ctypedef struct Passage:
     uint32_t head
     uint32_t tail
 
+ctypedef struct WireEnds:
+    # connections to a worker on another machine that wait for clients
+    int fds[WIRES_READY]
+    uint32_t n
+
 ctypedef struct Workers:
     uint32_t place                      # of this worker, from 0
     uint32_t n
@@ -71,6 +79,13 @@ ctypedef struct Workers:
     WorkerCounts* counts                # of all workers
     int news[WORKERS_MAX]               # eventfds of all workers: notices that another one has written records of streams
     uint32_t waiting                    # clients that wait at all passages
+    uint64_t remote                     # mask of the workers that are reached over the network (wires.pyx); they have no passage
+    WireEnds* wires                     # by place; NULL: all workers are on this machine
+    uint64_t links_wanted               # mask of the workers to which the control plane shall open a link
+    int wires_fd                        # an eventfd: links are wanted, or connections were used
+    uint8_t wires_used                  # 1: in this turn
+    LinkConn* arrivals[WIRES_ARRIVALS]
+    uint32_t arrivals_n
     uint32_t halves                     # clients that are halves of relays
     uint32_t dealt                      # TLS connections that were dealt out to the workers
     input_fn input                      # what the reactor and traces call without workers

@@ -14,6 +14,9 @@ cdef uint32_t connections_room(Broker* b) noexcept nogil         # number of con
 # Return the descriptor that a new connection keeps, or -1 after closing it, if no more are left for clients.
 cdef int descriptor_below_limit(Broker* b, int fd) noexcept nogil
 cdef void refuse_connection(Broker* b, int fd, const Address* a, int reason, const char* text) noexcept nogil    # counts, logs, closes
+# The limits of connections, of one listener and of all.
+cdef bint listener_full(Broker* b, Listener* listener) noexcept nogil
+cdef bint all_full(Broker* b) noexcept nogil
 # Make a newcomer of a connected socket, with its deadline; the limits were checked. NULL: no memory, and it was refused.
 cdef Client* client_open(Broker* b, Listener* listener, int fd, const Address* a) noexcept nogil
 # Prepare it as the listener wants it, and log it. The client may end before the turn ends.

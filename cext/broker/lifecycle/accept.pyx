@@ -69,11 +69,11 @@ cdef bint listener_prepare(Broker* b, Listener* listener, Conn* conn) noexcept n
     return conn_web(conn, listener.proxy_version, &listener.upgrade if listener.websockets else NULL) == 0
 
 
-cdef inline bint listener_full(Broker* b, Listener* listener) noexcept nogil:
+cdef bint listener_full(Broker* b, Listener* listener) noexcept nogil:
     return listener.max_connections >= 0 and listener.n_connections + others_of_listener(b, listener) >= <uint64_t>listener.max_connections
 
 
-cdef inline bint all_full(Broker* b) noexcept nogil:
+cdef bint all_full(Broker* b) noexcept nogil:
     return b.settings.global_max_connections >= 0 and own_connections(b) + others_connections(b) >= <uint64_t>b.settings.global_max_connections
 
 

@@ -35,18 +35,20 @@ from cext.broker.core.client_state cimport CF_DOOMED, CF_TRUSTED, C_ENDED, C_MOV
 from cext.broker.core.listener cimport Listener
 from cext.broker.core.log cimport LOG_ERROR
 from cext.broker.core.newcomers cimport newcomer_leave
-from cext.broker.core.pending_packet cimport PACKET_PENDING, names_take, owned_set, path_of, proxied_of
+from cext.broker.core.pending_packet cimport PACKET_PENDING, path_of, proxied_of
 from cext.broker.core.stats cimport REFUSED_MEMORY
 from cext.broker.core.workers cimport Passage, WORKERS_MAX, Workers, log_own, relay_other, worker_of_id, workers_of, workers_publish
 from cext.broker.lifecycle.accept cimport client_open, client_welcome, descriptor_below_limit, newcomer_grew, refuse_connection
 from cext.broker.links.sockets cimport link_accepted
 from cext.broker.lifecycle.session_lifecycle cimport client_end
+from cext.broker.lifecycle.wires cimport names_fill, wire_head, wire_input, wire_take, wires_wake
 from cext.broker.persist.publication cimport memory_short
 from cext.codec.reason cimport RC_KEEP_ALIVE_TIMEOUT
 from cext.net.conn cimport conn_close, conn_drop_input, conn_open, conn_resume
 from cext.net.conn_output cimport conn_flush, conn_room, conn_wrote
 from cext.net.conn_state cimport (
-    ACCEPTS_MAX, ARENA_BYTES, Address, CONN_CLOSED, CONN_CLOSING, CONN_HUNGRY, CONN_INNER, CONN_MOVED, CONN_PAUSED, CONN_RELAY, Conn, conn_unsent,
+    ACCEPTS_MAX, ARENA_BYTES, Address, CONN_CLOSED, CONN_CLOSING, CONN_HUNGRY, CONN_INNER, CONN_MOVED, CONN_PAUSED, CONN_PEER, CONN_RELAY,
+    Conn, conn_unsent,
 )
 from cext.net.reactor cimport reactor_watch_notice, reactor_watch_passage
 from cext.net.system cimport AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, c_close, c_write, iovec
@@ -194,11 +196,15 @@ cdef bint workers_pass(Broker* b) noexcept nogil:
     cdef uint32_t i
     if w.waiting:
         for i in range(w.n):
-            passage_pass(b, w, &w.passages[i])
+            passage_pass(b, w, i)
+    if w.wires_used:
+        w.wires_used = 0
+        wires_wake(w)
     return w.waiting != 0
 
 
-cdef void passage_pass(Broker* b, Workers* w, Passage* d) noexcept nogil:
+cdef void passage_pass(Broker* b, Workers* w, uint32_t place) noexcept nogil:
+    cdef Passage* d = &w.passages[place]
     cdef SlabItem* handle
     cdef Client* c
     cdef int err
@@ -206,7 +212,7 @@ cdef void passage_pass(Broker* b, Workers* w, Passage* d) noexcept nogil:
         handle = &d.waiting[d.head & (d.cap - 1)]
         c = <Client*>slab_get(&b.clients, handle.index, handle.generation)
         if c != NULL and c.state == C_MOVING and not c.flags & CF_DOOMED:
-            err = client_pass(b, c, d.fd)
+            err = client_relay(b, c, place) if w.remote >> place & 1 else client_pass(b, c, d.fd)
             if err == EAGAIN or err == ENOBUFS or err == ETOOMANYREFS:     # the last: too many descriptors are on their way
                 return
             if err:
@@ -260,6 +266,25 @@ cdef int client_pass(Broker* b, Client* c, int passage) noexcept nogil:
         err = relay_begin(b, c, ends[0])
     if err:
         c_close(ends[0])
+    else:
+        relay_flow(b, c)
+    return err
+
+
+cdef int client_relay(Broker* b, Client* c, uint32_t place) noexcept nogil:
+    """Relay a client to a worker on another machine. Returns 0 or errno; EAGAIN: no connection is ready."""
+    cdef int fd = wire_take(workers_of(b), place)
+    cdef uint64_t left_ms = wheel_left_ms(&b.wheel, &c.timer)
+    cdef int err
+    if fd < 0:
+        return EAGAIN
+    err = relay_begin(b, c, fd)
+    if err:
+        c_close(fd)
+        return err
+    err = wire_head(b, c, &relay_other(b, c).conn, left_ms)
+    if err == 0:
+        relay_flow(b, c)
     return err
 
 
@@ -379,9 +404,12 @@ cdef int relay_begin(Broker* b, Client* c, int fd) noexcept nogil:
     c.conn.flags |= CONN_RELAY
     workers_of(b).halves += 2
     wheel_remove(&b.wheel, &c.timer)
+    return 0
+
+
+cdef void relay_flow(Broker* b, Client* c) noexcept nogil:
     conn_drop_input(&b.reactor, &c.conn)         # the other worker has it
     conn_resume(&b.reactor, &c.conn)
-    return 0
 
 
 cdef size_t relay_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
@@ -405,14 +433,18 @@ cdef size_t relay_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexc
     return n
 
 
+cdef inline size_t relayed(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
+    return wire_input(b, conn, p, n) if conn.flags & CONN_PEER else relay_input(b, conn, p, n)
+
+
 cdef size_t workers_input(void* broker, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
     cdef Broker* b = <Broker*>broker
-    return relay_input(b, conn, p, n) if conn.flags & CONN_RELAY else workers_of(b).input(broker, conn, p, n)
+    return relayed(b, conn, p, n) if conn.flags & CONN_RELAY else workers_of(b).input(broker, conn, p, n)
 
 
 cdef size_t workers_traced(void* broker, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
     cdef Broker* b = <Broker*>broker
-    return relay_input(b, conn, p, n) if conn.flags & CONN_RELAY else workers_of(b).traced(broker, conn, p, n)
+    return relayed(b, conn, p, n) if conn.flags & CONN_RELAY else workers_of(b).traced(broker, conn, p, n)
 
 
 cdef void relay_drained(Broker* b, Client* c) noexcept nogil:
@@ -497,14 +529,10 @@ cdef void client_received(Broker* b, const Move* m, size_t n, const int* fds) no
 cdef int passed_fill(Broker* b, Client* c, const Move* m, int file) noexcept nogil:
     """Give the client its names, its input and the state of its WebSocket. Returns -1 if that fails."""
     cdef const uint8_t* p = <const uint8_t*>m + sizeof(Move)
-    cdef View v
-    v.p = p
-    v.n = m.proxied_n
-    if v.n and (names_take(c) == NULL or owned_set(&c.names.proxied, v) != 0):
-        return -1
-    v.p = p + m.proxied_n
-    v.n = m.path_n
-    if v.n and (names_take(c) == NULL or owned_set(&c.names.path, v) != 0):
+    cdef View proxied, path
+    proxied.p, proxied.n = p, m.proxied_n
+    path.p, path.n = p + m.proxied_n, m.path_n
+    if names_fill(c, proxied, path) != 0:
         return -1
     if m.is_web:
         c.conn.web = web_new(0, NULL)
@@ -547,6 +575,8 @@ cdef void workers_free(Broker* b) noexcept nogil:
         free(w.passages[i].waiting)
         c_close(w.passages[i].fd)
         c_close(w.news[i])
+    c_close(w.wires_fd)
+    free(w.wires)
     if w.counts != NULL:
         munmap(w.counts, WORKERS_MAX * sizeof(w.counts[0]))
     free(w)

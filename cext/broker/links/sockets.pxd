@@ -2,11 +2,18 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
+from cext.broker.core.link_state cimport LinkConn
 from cext.net.conn_state cimport Conn
 
 # Take two connected stream sockets to another worker, one for each direction, in place of those before. They belong to this room from now on. -1: its
 # process has ended, and the next one has not begun.
 cdef void link_sockets(Broker* b, uint32_t slot, int out_fd, int in_fd) noexcept nogil
+# Take a new link to a worker, in place of the one before; its process may still run.
+cdef void link_replace(Broker* b, uint32_t slot, int fd) noexcept nogil
+# Close the links to and from a worker.
+cdef void links_of_close(Broker* b, uint32_t slot) noexcept nogil
+# Return a connection of this room with the descriptor; NULL: no memory, and it is closed.
+cdef LinkConn* socket_take(Broker* b, uint32_t slot, int way, int fd) noexcept nogil
 # What the reactor reports about a connection with CONN_PEER.
 cdef void link_begin(Broker* b, uint32_t slot, int fd) noexcept nogil      # the socket of a new link to a worker
 cdef void link_accepted(Broker* b, int fd) noexcept nogil                 # of one that another worker has opened

@@ -59,15 +59,11 @@ cdef LinkConn* socket_take(Broker* b, uint32_t slot, int way, int fd) noexcept n
 
 cdef void link_sockets(Broker* b, uint32_t slot, int out_fd, int in_fd) noexcept nogil:
     cdef BrokerLinks* l = links_of(b)
-    cdef int way
     if l == NULL or slot >= l.n or slot == l.links.self:
         c_close(out_fd)
         c_close(in_fd)
         return
-    for way in range(2):
-        if l.peers[slot].conns[way] != NULL:
-            link_broken(&l.links, slot, way)
-            socket_close(b, slot, way)
+    links_of_close(b, slot)
     # the parent gives new sockets, or -1, after the end of a process: of the one that is known now, if it is known
     link_down(&l.links, slot, 0)
     l.closed &= ~(<uint64_t>1 << slot)
@@ -75,6 +71,23 @@ cdef void link_sockets(Broker* b, uint32_t slot, int out_fd, int in_fd) noexcept
     if out_fd >= 0:
         link_begin(b, slot, out_fd)
         link_accepted(b, in_fd)
+
+
+cdef void links_of_close(Broker* b, uint32_t slot) noexcept nogil:
+    cdef BrokerLinks* l = links_of(b)
+    cdef int way
+    for way in range(2):
+        if l.peers[slot].conns[way] != NULL:
+            link_broken(&l.links, slot, way)
+            socket_close(b, slot, way)
+
+
+cdef void link_replace(Broker* b, uint32_t slot, int fd) noexcept nogil:
+    if links_of(b).peers[slot].conns[LINK_OUT] != NULL:
+        link_broken(&links_of(b).links, slot, LINK_OUT)
+        socket_close(b, slot, LINK_OUT)
+    links_of(b).closed &= ~(<uint64_t>1 << slot)
+    link_begin(b, slot, fd)
 
 
 cdef void link_begin(Broker* b, uint32_t slot, int fd) noexcept nogil:

@@ -54,6 +54,7 @@ from cext.broker.lifecycle.session_lifecycle cimport (
 )
 from cext.broker.lifecycle.shed cimport shed_largest
 from cext.broker.lifecycle.passing cimport relay_drained, workers_passage_due, workers_free, workers_pass, workers_receive, workers_start
+from cext.broker.lifecycle.wires cimport wire_lost, wires_close
 from cext.broker.links.sockets cimport link_empty, link_freed, link_input, link_lost, links_close, links_read_on, links_turn
 from cext.broker.arrivals.fanouts cimport fanout_done
 from cext.broker.arrivals.waits cimport wait_of_job_done, wait_timed_out
@@ -110,7 +111,10 @@ cdef size_t dispatch_linked_traced(void* broker, Conn* conn, const uint8_t* p, s
 
 cdef void on_lost(void* ctx, Conn* conn, int err) noexcept nogil:
     if conn.flags & CONN_PEER:
-        link_lost(<Broker*>ctx, conn)
+        if conn.flags & CONN_RELAY:
+            wire_lost(<Broker*>ctx, conn)
+        else:
+            link_lost(<Broker*>ctx, conn)
         return
     client_doom(<Broker*>ctx, client_of(conn), END_ERRNO + err if err else END_LOST)
 
@@ -320,6 +324,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     stop_clients(b)
     if b.links != NULL:
         links_close(b)
+        wires_close(b)
         reactor_flush(&b.reactor)
     durable_close(b)
     resident_end(b)

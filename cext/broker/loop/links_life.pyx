@@ -17,7 +17,9 @@ from cext.broker.core.client cimport log_text
 from cext.broker.core.durable cimport RestoredWill, durable_of
 from cext.broker.core.link_state cimport BrokerLinks, FANOUT_PLACES, LinkWait, PeerLog, StoredMark, links_of
 from cext.broker.core.log cimport LOG_ERROR
+from cext.broker.core.workers cimport workers_of
 from cext.broker.lifecycle.passing cimport link_pass
+from cext.broker.lifecycle.wires cimport wire_wanted
 from cext.broker.core.newcomers cimport newcomers_resume
 from cext.broker.links.foreign cimport foreign_lost, foreign_route, foreign_routes_end, foreign_unroute
 from cext.broker.links.outward cimport expiry_put
@@ -89,6 +91,9 @@ cdef bint link_open(Broker* b, uint32_t slot) noexcept nogil:
     cdef bint passed
     if links_of(b).peers[slot].conns[LINK_OUT] != NULL or links_of(b).links.peers[slot].out.down:
         return 1
+    if workers_of(b).remote >> slot & 1:
+        wire_wanted(workers_of(b), slot)
+        return 1                            # the control plane gives a new one, sooner or later
     if socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0:
         return 0
     passed = link_pass(b, slot, ends[1]) == 0

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mosq.server.http.listeners import Bound
     from mosq.server.reload import Prepared
     from mosq.server.workers.channel import Channel, Message
+    from mosq.server.workers.wired import Wired
 
 HTTP_PLACE = 0                  # of the worker that serves the HTTP listeners
 
@@ -50,6 +51,7 @@ class Worker:
     for questions; `covered`: the SIGHUPs that its configuration covers."""
 
     whole: Whole                    # all workers, as one engine
+    wired: "Wired | None" = None     # of a cluster: how it reaches the workers on other machines
 
     def __init__(self, place: int, channel: "Channel", given: Given, receiving: int, asked: int, covered: int) -> None:
         self.channel, self.http = channel, given.http if place == HTTP_PLACE else None
@@ -70,6 +72,8 @@ class Worker:
         """Answer the other workers' questions; return all workers as one engine. See Whole."""
         self.whole = Whole(engine, self._asking, wake, own)
         self._asking.serve(self.whole.answer_question)
+        if self.wired is not None:
+            self.wired.begin(engine, wake)
         return self.whole
 
     def ask_reload(self) -> None:
@@ -113,6 +117,8 @@ class Worker:
         for message, fds in self.channel.receive():
             self._do(control, message, fds)
         self.together.pass_on(control.log.report)
+        if self.wired is not None:
+            self.wired.log(control.log.report)
         return not self.channel.closed
 
     def _do(self, control: "Control", message: "Message", fds: list[int]) -> None:
@@ -124,6 +130,9 @@ class Worker:
                 pass                    # the loop ends
             if hasattr(self, "whole"):
                 self.whole.elsewhere.peer(message["peer"], bool(fds))
+            return
+        if what == "places" and self.wired is not None:
+            self.wired.places(message["places"])
             return
         if what == "passage" and len(fds) == 1:
             control.engine.replace_passage(message["peer"], fds[0])

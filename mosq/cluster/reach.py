@@ -1,0 +1,357 @@
+"""The connections of one worker to the workers on other machines: a thread that dials and accepts, does the handshakes
+(wires.py), and gives the descriptors to the engine (cext/broker/lifecycle/wires.pyx). No byte of a client or of a link
+passes through it.
+
+    places(...)       where each worker is; it may change at any time
+    engine.wires_fd   a link is needed, or connections for clients were used -> dial
+    listening socket  the others' connections -> handshake -> engine
+
+For each worker, one link is kept open, and some connections that wait for clients: more while clients wait. A failed
+attempt is repeated after a pause that grows and is drawn, so that nodes which start at the same time spread.
+
+Bounds: HANDSHAKES_MAX accepted connections without a proof, PER_ADDRESS of one address, HANDSHAKE_S for each; DIALS_MAX
+own attempts at once for each worker. A log line of one kind about one worker or address comes once in LINE_S.
+
+An address is a number, not a name: a name server must not delay the other connections.
+"""
+
+import os
+import random
+import select
+import socket
+import threading
+import time
+
+from mosq.cluster import wires
+from mosq.cluster.wires import LINK, RELAY, Accepting, Dialling, Own, WireError
+from mosq.log_types import INFORMATION, WARNING
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mosq.engine import Engine
+
+HANDSHAKES_MAX, PER_ADDRESS = 128, 32
+HANDSHAKE_S = 5.0
+DIALS_MAX = 8
+READY, READY_MAX = 8, 32                    # connections that wait for clients; READY_MAX is WIRES_READY of the engine
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 5.0
+LINE_S, LINES_MAX = 30.0, 1024
+TURN_S = 1.0
+BACKLOG = 256
+# a dead machine is noticed within DEAD_MS, also if nothing is sent
+DEAD_MS, IDLE_S, PROBE_S, PROBES = 5000, 2, 1, 3
+WIRE_OUT, WIRE_IN, WIRE_READY, WIRE_RELAY, WIRE_CLOSE = 1, 2, 3, 4, 5     # of cext/broker/lifecycle/wires.pxd
+
+
+class Place:
+    """The address of a worker's process with this token. `host`: a number, not a name."""
+
+    def __init__(self, host: str, port: int, token: int) -> None:
+        self.host, self.port, self.token = host, port, token
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and vars(self) == vars(other)
+
+    __hash__ = None         # type: ignore[assignment]
+
+
+class _Peer:
+    """One other worker. `place`: None while it has no process."""
+
+    def __init__(self) -> None:
+        self.place: Place | None = None
+        self.least = 0                  # the lowest token that it may have
+        self.linked = False             # the engine has its link, or had it and has not asked for another one
+        self.ready = self.waiting = 0   # of the engine: connections for clients; clients
+        self.failures = 0
+        self.due_s = 0.0                # no attempt begins before
+
+    def pause(self, now_s: float) -> None:
+        """Let the next attempt wait."""
+        pause_s = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2.0 ** min(self.failures, 16))
+        self.failures += 1
+        self.due_s = now_s + pause_s * random.uniform(0.5, 1.0)
+
+
+class _Shake:
+    """A connection whose handshake is not over. `peer`: the slot that is dialled; -1: it was accepted."""
+
+    def __init__(self, sock: socket.socket, side: "Dialling | Accepting", until_s: float, peer: int, name: str) -> None:
+        self.sock, self.side, self.until_s, self.peer, self.name = sock, side, until_s, peer, name
+        self.connecting = peer >= 0
+
+
+class Reach:
+    """The thread and its connections. `listening`: a listening socket, which belongs to this object; `report`: takes a
+    type of log lines and a text, from this thread."""
+
+    def __init__(self, engine: "Engine", own: Own, listening: socket.socket, n: int,
+                 report: "Callable[[int, str], None]") -> None:
+        self._engine, self._own, self._listening, self._report = engine, own, listening, report
+        self._peers = {slot: _Peer() for slot in range(n) if slot != own.slot}
+        self._shakes: dict[int, _Shake] = {}
+        self._accepted: dict[str, int] = {}     # connections without a proof, by address
+        self._lines: dict[tuple[str, int], float] = {}      # when a line came last
+        self._new: dict[int, Place | None] | None = None
+        self._lock = threading.Lock()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._stopping = False
+        self._poll = select.epoll()
+        listening.setblocking(False)
+        for fd in (listening.fileno(), self._wake, engine.wires_fd()):
+            self._poll.register(fd, select.EPOLLIN)
+        self._thread = threading.Thread(target=self._run, name="wires", daemon=True)
+
+    # ---- from any thread
+
+    def start(self) -> None:
+        """Begin. The engine must run."""
+        self._thread.start()
+
+    def places(self, places: "Mapping[int, Place | None]") -> None:
+        """Take where the workers are now. None: the process of the worker has ended for sure, and nothing waits for it
+        until it has a place again. A worker that is missing keeps its place."""
+        with self._lock:
+            self._new = {**(self._new or {}), **places}
+        os.eventfd_write(self._wake, 1)
+
+    def stop(self) -> None:
+        """End the thread, and close what the engine does not have."""
+        self._stopping = True
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        for shake in [*self._shakes.values()]:
+            self._end(shake)
+        self._listening.close()
+        self._poll.close()
+        os.close(self._wake)
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn()
+        except RuntimeError:
+            pass                        # the engine has ended
+
+    def _turn(self) -> None:
+        now_s = time.monotonic()
+        for fd, events in self._poll.poll(self._wait_s(now_s)):
+            if fd in self._shakes:
+                self._go_on(self._shakes[fd], events)
+            elif fd == self._listening.fileno():
+                self._accept()
+            else:
+                os.eventfd_read(fd)
+        now_s = time.monotonic()
+        self._move()
+        for slot, (wanted, ready, waiting) in self._engine.wires().items():
+            peer = self._peers[slot]
+            peer.linked &= not wanted
+            peer.ready, peer.waiting = ready, waiting
+        for shake in [one for one in self._shakes.values() if one.until_s <= now_s]:
+            self._failed(shake, WireError(wires.LATE))
+        for slot, peer in self._peers.items():
+            if peer.place is not None and peer.due_s <= now_s:
+                self._dial_missing(slot, peer)
+
+    def _wait_s(self, now_s: float) -> float:
+        due = [peer.due_s - now_s for peer in self._peers.values() if peer.place is not None and peer.due_s > now_s]
+        due += [shake.until_s - now_s for shake in self._shakes.values()]
+        return max(0.001, min([TURN_S, *due]))
+
+    def _move(self) -> None:
+        """Close the connections to a worker that has another place, and let the next ones begin at once."""
+        with self._lock:
+            new, self._new = self._new, None
+        for slot, place in (new or {}).items():
+            peer = self._peers.get(slot)
+            if peer is None or peer.place == place or (place is not None and place.token < peer.least):
+                continue
+            peer.place, peer.linked, peer.failures, peer.due_s = place, False, 0, 0.0
+            peer.least = place.token if place is not None else peer.least + 1
+            for shake in [one for one in self._shakes.values() if one.peer == slot]:
+                self._end(shake)
+            self._engine.wire(slot, WIRE_CLOSE)
+            if place is None:
+                self._engine.link(slot, -1, -1)
+
+    # ---- own connections
+
+    def _dial_missing(self, slot: int, peer: _Peer) -> None:
+        dialled = [shake.side.kind for shake in self._shakes.values() if shake.peer == slot]
+        if not peer.linked and LINK not in dialled:
+            self._dial(slot, peer, LINK)
+        missing = min(READY_MAX, READY + peer.waiting) - peer.ready - dialled.count(RELAY)
+        for _ in range(min(missing, DIALS_MAX - len(dialled))):
+            if peer.due_s <= time.monotonic():          # an attempt may have failed at once
+                self._dial(slot, peer, RELAY)
+
+    def _dial(self, slot: int, peer: _Peer, kind: int) -> None:
+        assert peer.place is not None
+        host, port = peer.place.host, peer.place.port
+        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        side = Dialling(self._own, os.urandom(wires.NONCE_BYTES), kind, slot, peer.least)
+        shake = _Shake(sock, side, time.monotonic() + HANDSHAKE_S, slot, f"worker {slot + 1} at {host}:{port}")
+        try:
+            sock.setblocking(False)
+            prepare(sock)
+            sock.connect((host, port))
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._shakes[sock.fileno()] = shake
+            self._unreachable(shake, error)
+            return
+        self._shakes[sock.fileno()] = shake
+        self._poll.register(sock.fileno(), select.EPOLLOUT)
+
+    def _connected(self, shake: _Shake) -> None:
+        number = shake.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number:
+            self._unreachable(shake, OSError(number, os.strerror(number)))
+            return
+        assert isinstance(shake.side, Dialling)
+        shake.connecting = False
+        self._poll.modify(shake.sock.fileno(), select.EPOLLIN)
+        self._send(shake, shake.side.begin())
+
+    def _unreachable(self, shake: _Shake, error: OSError) -> None:
+        self._line(shake.name, 0, f"cannot connect to {shake.name}: {error.strerror}. It is tried again; if this line "
+                   "returns, check that the node runs, and that no firewall is between")
+        self._peers[shake.peer].pause(time.monotonic())
+        self._end(shake)
+
+    # ---- connections of the others
+
+    def _accept(self) -> None:
+        for _ in range(BACKLOG):
+            try:
+                sock, address = self._listening.accept()
+            except OSError:
+                return                  # no more; or none can be accepted now
+            host = address[0]
+            if len(self._shakes) >= HANDSHAKES_MAX + DIALS_MAX * len(self._peers) \
+                    or sum(self._accepted.values()) >= HANDSHAKES_MAX or self._accepted.get(host, 0) >= PER_ADDRESS:
+                self._refuse(sock, host)
+                continue
+            sock.setblocking(False)
+            prepare(sock)
+            side = Accepting(self._own, os.urandom(wires.NONCE_BYTES), self._least)
+            self._shakes[sock.fileno()] = _Shake(sock, side, time.monotonic() + HANDSHAKE_S, -1, host)
+            self._accepted[host] = self._accepted.get(host, 0) + 1
+            self._poll.register(sock.fileno(), select.EPOLLIN)
+
+    def _refuse(self, sock: socket.socket, host: str) -> None:
+        self._line(host, wires.BUSY, f"a connection from {host} is refused: {WireError(wires.BUSY)}")
+        try:
+            sock.send(wires.refusal(wires.BUSY), socket.MSG_DONTWAIT)
+        except OSError:
+            pass
+        sock.close()
+
+    def _least(self, slot: int) -> int | None:
+        peer = self._peers.get(slot)
+        return None if peer is None else peer.least
+
+    # ---- both
+
+    def _go_on(self, shake: _Shake, events: int) -> None:
+        if shake.connecting:
+            self._connected(shake)
+            return
+        try:
+            while shake.side.wants:
+                data = shake.sock.recv(shake.side.wants)
+                if not data:
+                    raise WireError(wires.CLOSED)
+                self._send(shake, shake.side.take(data))
+        except BlockingIOError:
+            return
+        except OSError:
+            self._failed(shake, WireError(wires.CLOSED))
+            return
+        except WireError as error:
+            self._failed(shake, error)
+            return
+        self._over(shake)
+
+    def _send(self, shake: _Shake, data: bytes) -> None:
+        """Send a message, which fits into the empty buffer of a socket."""
+        if data:
+            try:
+                sent = shake.sock.send(data)
+            except OSError:
+                sent = 0                # the end of the connection comes as an event
+            if sent < len(data):
+                shake.until_s = 0.0
+
+    def _failed(self, shake: _Shake, error: WireError) -> None:
+        if isinstance(shake.side, Accepting):
+            self._send(shake, shake.side.refusal(error))
+            if error.reason not in (wires.CLOSED, wires.LATE) or shake.side.slot:
+                self._line(shake.name, error.reason, f"a connection from {shake.name} is refused: {error}")
+        else:
+            what = "has refused a connection" if error.reported else "is not connected"
+            self._line(shake.name, error.reason, f"{shake.name} {what}: {error}")
+            self._peers[shake.peer].pause(time.monotonic())
+        self._end(shake)
+
+    def _over(self, shake: _Shake) -> None:
+        """Give the descriptor to the engine."""
+        side = shake.side
+        peer = self._peers[side.slot]
+        peer.least = max(peer.least, side.token)        # an older process of this worker gets no link any more
+        if shake.peer >= 0:
+            peer.failures, peer.due_s = 0, 0.0
+        fd = os.dup(shake.sock.fileno())
+        self._end(shake)
+        if shake.peer < 0:
+            self._engine.wire(side.slot, WIRE_IN if side.kind == LINK else WIRE_RELAY, fd)
+        elif side.kind == RELAY:
+            self._engine.wire(side.slot, WIRE_READY, fd)
+            peer.ready += 1
+        else:
+            peer.linked = True
+            self._engine.wire(side.slot, WIRE_OUT, fd)
+            self._report(INFORMATION, f"The link to {shake.name} is open.")
+
+    def _end(self, shake: _Shake) -> None:
+        fd = shake.sock.fileno()
+        if self._shakes.pop(fd, None) is not None and shake.peer < 0:
+            self._accepted[shake.name] -= 1
+            if not self._accepted[shake.name]:
+                del self._accepted[shake.name]
+        try:
+            self._poll.unregister(fd)
+        except OSError:
+            pass                        # it was never connected
+        shake.sock.close()
+
+    def _line(self, name: str, reason: int, text: str) -> None:
+        now_s = time.monotonic()
+        if now_s - self._lines.get((name, reason), -LINE_S) < LINE_S:
+            return
+        if len(self._lines) >= LINES_MAX:
+            self._lines.clear()
+        self._lines[name, reason] = now_s
+        self._report(WARNING, f"Warning: {text}.")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket for the connections of the other workers. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+
+
+def prepare(sock: socket.socket) -> None:
+    """Send at once, and notice a dead machine within seconds. Raises OSError."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_MS)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
