@@ -85,6 +85,7 @@ class Session(asyncio.Protocol):
         self._buffer = bytearray()
         self._out: list[bytes] = []
         self._dialling: asyncio.Task[None] | None = None
+        self._left = False              # DISCONNECT was sent
         self._pings: deque[tuple[asyncio.Future[None] | None, list[tuple[int, int]], float]] = deque()
 
     # -- connecting
@@ -108,6 +109,7 @@ class Session(asyncio.Protocol):
         self.down.clear()
         self._buffer.clear()
         self._out.clear()
+        self._left = False
         self.chaos.connects += 1
         self._out.append(self.greeting())
         self.flush()
@@ -152,6 +154,7 @@ class Session(asyncio.Protocol):
         if self.transport is not None:
             self._out.append(b"\xe0\x00")
             self.flush()
+            self._left = True           # packets that the broker sends until it reads DISCONNECT are not received
         await self.down.wait()
         return answered
 
@@ -178,6 +181,8 @@ class Session(asyncio.Protocol):
             self._out.clear()
 
     def data_received(self, data: bytes) -> None:
+        if self._left:
+            return
         buffer = self._buffer
         buffer += data
         at, n = 0, len(buffer)
