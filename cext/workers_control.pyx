@@ -34,6 +34,60 @@ cdef extern from *:
     uint64_t mosq_wanted_take(uint64_t* p)
     uint64_t mosq_reload_counted(uint64_t* p)
 
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include <pthread.h>
+    #include <signal.h>
+    #include <string.h>
+    #include <time.h>
+    #include <unistd.h>
+
+    typedef struct {
+        const uint64_t* until_ns;   /* of CLOCK_BOOTTIME, in memory that another process writes */
+        uint32_t period_ms;
+        timer_t timer;
+    } MosqLease;
+
+    static int mosq_lease_move(MosqLease* l) {
+        uint64_t at = __atomic_load_n(l->until_ns, __ATOMIC_ACQUIRE) | 1;   /* 0 would stop the timer */
+        struct itimerspec spec = {{0, 0}, {(time_t)(at / 1000000000u), (long)(at % 1000000000u)}};
+        return timer_settime(l->timer, TIMER_ABSTIME, &spec, NULL);
+    }
+
+    static void* mosq_lease_run(void* ctx) {
+        MosqLease* l = ctx;
+        struct timespec pause = {l->period_ms / 1000, l->period_ms % 1000 * 1000000L};
+        for (;;) {
+            nanosleep(&pause, NULL);
+            if (mosq_lease_move(l) != 0) kill(getpid(), SIGKILL);
+        }
+        return NULL;
+    }
+
+    /* Returns 0 or an errno. The timer and the thread last until the process ends. */
+    static int mosq_lease_obey(MosqLease* l) {
+        struct sigevent event;
+        sigset_t all, before;
+        pthread_t thread;
+        int got;
+        memset(&event, 0, sizeof(event));
+        event.sigev_notify = SIGEV_SIGNAL;
+        event.sigev_signo = SIGKILL;
+        if (timer_create(CLOCK_BOOTTIME, &event, &l->timer) != 0 || mosq_lease_move(l) != 0) return errno;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        got = pthread_create(&thread, NULL, mosq_lease_run, l);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (got == 0) pthread_detach(thread);
+        return got;
+    }
+    """
+    ctypedef struct MosqLease:
+        const uint64_t* until_ns
+        uint32_t period_ms
+    int mosq_lease_obey(MosqLease* l) nogil
+
 cdef extern from "<signal.h>":
     ctypedef struct sigset_t:
         pass
@@ -91,6 +145,27 @@ def continue_when_parent_ends():
     """Let the system continue this process when its parent ends, if it is stopped then: it cannot notice the end itself. A change of the user
     clears this."""
     prctl(PR_SET_PDEATHSIG, SIGCONT)
+
+
+cdef MosqLease lease
+
+
+def obey_lease(int fd, uint32_t period_ms):
+    """Let the system kill this process at the time in the first 8 bytes of the shared memory `fd`: nanoseconds of CLOCK_BOOTTIME. A thread
+    without the GIL reads it every `period_ms`, so another process can move it. The timer is the kernel's: it also ends a process that is stopped
+    or busy. Raise OSError."""
+    cdef void* p
+    cdef int got
+    if lease.until_ns != NULL:
+        raise ValueError("this process has a lease")
+    p = mmap(NULL, sizeof(uint64_t), PROT_READ, MAP_SHARED, fd, 0)
+    if p == MAP_FAILED:
+        raise OSError(errno, os.strerror(errno))
+    lease.until_ns = <const uint64_t*>p
+    lease.period_ms = period_ms
+    got = mosq_lease_obey(&lease)
+    if got != 0:
+        raise OSError(got, os.strerror(got))
 
 
 def watch_signal(int number):

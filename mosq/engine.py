@@ -173,6 +173,14 @@ def continue_when_parent_ends() -> None:
     _core.continue_when_parent_ends()
 
 
+def obey_lease(fd: int, period_ms: int) -> None:
+    """Let the system kill this process at the time in the shared memory `fd`, in nanoseconds of CLOCK_BOOTTIME, also if
+    the process is stopped then. The time is read every `period_ms`. Raises OSError."""
+    from mosq import _core
+
+    _core.obey_lease(fd, period_ms)
+
+
 def watch_signal(number: int) -> int:
     """Return a descriptor that is readable while the blocked signal is pending; reading from it takes the signal.
     Raises OSError."""

@@ -239,6 +239,8 @@ mosq.add_command(LazyCommand("backup", "mosq.tools.backup.commands:backup",
                       "Write the store, the streams and the configuration of a broker into one archive."))
 mosq.add_command(LazyCommand("restore", "mosq.tools.backup.commands:restore",
                       "Put the store and the configuration of a backup in place."))
+mosq.add_command(LazyCommand("cluster", "mosq.tools.cluster.command:cluster",
+                      "Create and watch a cluster of nodes, whose stores are in Redis."))
 mosq.add_command(LazyCommand("pub", "mosq.tools.clients.command:pub",
                       "Publish messages to a broker, with the options of mosquitto_pub."))
 mosq.add_command(LazyCommand("sub", "mosq.tools.clients.command:sub",

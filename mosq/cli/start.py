@@ -84,6 +84,11 @@ def _run(start: Start, taken: "Signals") -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return EXIT_CONFIG
+    if config.cluster is not None:
+        from mosq.server.node.parent import serve_node
+
+        return serve_node(config, taken=taken, quiet=start.quiet, verbose=start.verbose, background=start.background,
+                          load=load)
     if config.cluster_local > 1:
         from mosq.server.workers.parent import serve_workers
 

@@ -1,9 +1,9 @@
 """The nodes and the table of workers in Redis. Blocks; one thread uses it.
 
 A request is three commands in one round trip: INFO (which server is it, and is it the primary), the script, and WAIT.
-It counts only if enough replicas have confirmed it. Their number belongs to the cluster: half of the servers, rounded
-down. Then the primary and the replicas that confirm are a majority: Sentinel promotes the replica with the most data
-among a majority, and it has all that counted. With one server alone the number is 0; a restart may lose its last
+It counts only if enough replicas have confirmed it: half of the servers, rounded down. The number of replicas belongs
+to the cluster. So the primary and the replicas that confirm are a majority: Sentinel promotes the replica with the most
+data among a majority, and it has all that counted. With one server alone the number is 0; a restart may lose its last
 writes, and sight.py makes that harmless.
 
 Any error ends the connection. The next request looks for the primary again. WAIT counts the writes of its connection
@@ -14,6 +14,7 @@ that is sent again.
 import hashlib
 import hmac
 import secrets
+from typing import NamedTuple
 
 import redis
 from redis.backoff import NoBackoff
@@ -37,19 +38,31 @@ if TYPE_CHECKING:
 
 WORKERS_MAX = 64                # as with cluster_local
 PROTOCOL = 1                    # of a new cluster
+KEY_BYTES = 16
+NO_EVICTION = "noeviction"
 ROUNDS = 100_000                # of PBKDF2 for the secret
 NAMES = {Look: scripts.LOOK, Join: scripts.JOIN, Beat: scripts.BEAT, Change: scripts.CHANGE, Leave: scripts.LEAVE}
+
+
+class Facts(NamedTuple):
+    """The values that `create` has fixed for all nodes. `key` names the worker of a client id."""
+
+    workers: int
+    replicas: int               # of Redis, which must confirm a message
+    terms: Terms
+    key: bytes
+    id: str                     # of this cluster; one that is created again has another id
 
 
 class Registry:
     """The data of one cluster in Redis. `name` and `run` are those of this node."""
 
-    def __init__(self, address: Address, cluster: str, name: str, run: str, terms: Terms, *, confirmations: int = 0,
+    def __init__(self, address: Address, cluster: str, name: str, run: str, terms: Terms, *, replicas: int = 0,
                  secret: bytes = b"") -> None:
         self.cluster, self.name, self.run = check_name(cluster, "cluster"), check_name(name, "node"), run
         self._address, self._terms, self._secret = address, terms, secret
         self._timeout_s = terms.request_s
-        self._confirmations = confirmations
+        self._replicas, self._confirmations = replicas, (replicas + 1) // 2
         self._keys = scripts.keys_of(cluster)
         self._id = ""
         self._source = ""               # the server that has answered on this connection
@@ -66,16 +79,43 @@ class Registry:
             raise RefusedError(f"a cluster has 1 to {WORKERS_MAX} workers")
         salt = secrets.token_hex(16)
         fields = {"id": secrets.token_hex(16), "protocol": PROTOCOL, "salt": salt, "proof": self._proof(salt),
-                  **self._fixed(workers)}
+                  "key": secrets.token_hex(KEY_BYTES), **self._fixed(workers)}
         pairs = [part for pair in fields.items() for part in pair]
         self._check(workers, _pairs(self._run(scripts.CREATE, pairs)[1]))
 
+    def facts(self) -> Facts:
+        """Return the values of the cluster, for which another object is made: this one has default terms, and waits
+        for no replica. Raises RefusedError and AwayError."""
+        fields = self._fields()
+        self._check_secret(fields)
+        try:
+            terms = Terms(int(fields["milliseconds of lease"]) / 1000, int(fields["milliseconds of margin"]) / 1000)
+            return Facts(int(fields["workers"]), int(fields["replicas"]), terms, bytes.fromhex(fields["key"]),
+                         fields["id"])
+        except (KeyError, ValueError):
+            raise RefusedError(f"the key {self._keys[0]} in Redis is damaged, or of another version of mosq") from None
+
+    def check_server(self) -> list[str]:
+        """Return warnings about the configuration of Redis. Raises RefusedError if it may remove data, and AwayError.
+        """
+        info = _info_of(self._run(None, ["INFO", "everything"])[1])
+        policy, aof = str(info.get("maxmemory_policy", NO_EVICTION)), str(info.get("aof_enabled", "1"))
+        if policy != NO_EVICTION:
+            raise RefusedError(f"Redis at {self._address} may remove messages: its maxmemory-policy is {policy}; "
+                               f"expected {NO_EVICTION}")
+        found = []
+        if aof == "0":
+            found.append(f"Redis at {self._address} has no append-only file: a restart of it loses messages; set "
+                         "`appendonly yes`")
+        replicas = int(info.get("connected_slaves", 0))
+        if replicas < self._replicas:
+            found.append(f"Redis at {self._address} has {replicas} of {self._replicas} replicas: no message is "
+                         "acknowledged until they are there")
+        return found
+
     def open(self, workers: int, protocols: tuple[int, int] = (PROTOCOL, PROTOCOL)) -> None:
         """Compare this node's configuration with the cluster. Raises RefusedError and AwayError."""
-        fields = _pairs(self._run(None, ["HGETALL", self._keys[0]])[1])
-        if not fields:
-            raise RefusedError(f"Redis has no cluster with the name {self.cluster}; create it first, or, if it was "
-                               "there, restore the data of Redis")
+        fields = self._fields()
         self._check(workers, fields)
         low, high = protocols
         if not low <= int(fields["protocol"]) <= high:
@@ -93,12 +133,22 @@ class Registry:
             return str(answer[1])
         raise RefusedError(f"Redis has no cluster with the name {self.cluster}, or another one than before")
 
-    def _check(self, workers: int, fields: dict[str, str]) -> None:
+    def _fields(self) -> dict[str, str]:
+        fields = _pairs(self._run(None, ["HGETALL", self._keys[0]])[1])
+        if not fields:
+            raise RefusedError(f"Redis has no cluster with the name {self.cluster}; create it first (`mosq cluster "
+                               "create`), or, if it was there, restore the data of Redis")
+        return fields
+
+    def _check_secret(self, fields: dict[str, str]) -> None:
         if "proof" not in fields:
             raise RefusedError(f"the key {self._keys[0]} in Redis is not that of a cluster of mosq")
         if not hmac.compare_digest(fields["proof"], self._proof(fields["salt"])):
             raise RefusedError(f"the cluster {self.cluster} has another secret: it is another cluster, or the secret "
                                "of this node is wrong")
+
+    def _check(self, workers: int, fields: dict[str, str]) -> None:
+        self._check_secret(fields)
         for what, ours in self._fixed(workers).items():
             if fields.get(what) != ours:
                 raise RefusedError(f"the cluster {self.cluster} has {fields.get(what)} {what}, and this node is "
@@ -106,7 +156,7 @@ class Registry:
 
     def _fixed(self, workers: int) -> dict[str, str]:
         """Return the values that are the same for all nodes. With two leases, two nodes could run one worker."""
-        return {"workers": str(workers), "confirmations": str(self._confirmations),
+        return {"workers": str(workers), "replicas": str(self._replicas),
                 "milliseconds of lease": str(round(self._terms.lease_s * 1000)),
                 "milliseconds of margin": str(round(self._terms.margin_s * 1000))}
 
@@ -221,10 +271,14 @@ class Registry:
         return text
 
 
+def _info_of(info: "dict[str, Any] | str") -> "dict[str, Any]":
+    return info if isinstance(info, dict) else dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+
+
 def _source(info: "dict[str, Any] | str") -> str:
     """Return the identity of a server, which changes when it is started again and when it becomes the primary. Raises
     AwayError if it is not the primary."""
-    fields = info if isinstance(info, dict) else dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+    fields = _info_of(info)
     if fields.get("role") != "master":
         raise AwayError("it is a replica, not the primary")
     return str(fields["master_replid"])

@@ -2,7 +2,8 @@
 
 All keys of a cluster have one hash tag:
 
-    mosq:{CLUSTER}:cluster          hash: id, protocol, salt and proof of the secret, and what is fixed (registry.py)
+    mosq:{CLUSTER}:cluster          hash: id, protocol, salt and proof of the secret, key of client ids, and the
+                                    values that are fixed (registry.py)
     mosq:{CLUSTER}:beats            hash: node -> beat
     mosq:{CLUSTER}:announcements    hash: node -> announcement
     mosq:{CLUSTER}:workers          hash: number from 0 -> entry

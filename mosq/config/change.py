@@ -20,7 +20,7 @@ from mosq.config.plugin import Plugin
 
 WHOLE = "global"
 SECRET = "(not shown)"
-SECRETS = ("remote_password", "local_password", "bridge_psk", "tls_engine_kpass_sha1")
+SECRETS = ("remote_password", "local_password", "bridge_psk", "tls_engine_kpass_sha1", "cluster")
 NO_ATTRIBUTE = ("listener", "port", "bind_address", "plugin", "global_plugin", "plugin_load", "plugin_use",
                 "include_dir", "connection", "auth_plugin_deny_special_chars", "plugin_thread")
 _BRIDGE_LINES = {"address": "addresses", "topic": "topics", "bridge_tcp_keepalive": "tcp_keepalive_s"}

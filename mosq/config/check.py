@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from mosq.config.errors import Origin
 
+OF_NODE = ("cluster_node", "cluster_name", "cluster_listener", "cluster_secret_file", "cluster_capacity")
 WORKER_LISTENERS_MAX = 64       # as in cext/broker/core/workers.pxd
 
 
@@ -27,6 +28,10 @@ def check(config: Config) -> None:
         _check_streams(config)
     if config.node_name is not None:
         _check_node_name(config, config.node_name)
+    if config.cluster is not None:
+        from mosq.config.cluster import check_cluster  # imported here so that the start stays fast
+
+        check_cluster(config)
     check_workers(config)
 
 
@@ -118,6 +123,9 @@ def _warn_of_duplicates(config: Config) -> None:
 
 def add_warnings(config: Config) -> None:
     """Append the warnings about options that do not have the effect that the user may expect."""
+    for name in OF_NODE if config.cluster is None else ():
+        if name in config.origins:
+            config.warnings.append(f"'{name}' ({config.origins[name]}) has no effect without `cluster redis://HOST`.")
     _warn_of_duplicates(config)
     for plugin in all_plugins(config):
         if plugin.kind == PERSIST_SQLITE and sqlite_place(config, plugin) is None:      # Mosquitto's wording

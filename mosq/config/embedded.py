@@ -53,6 +53,9 @@ def embedded_config(source: "Source", options: "Mapping[str, OptionValue]") -> C
     if not config.listeners:
         raise ConfigError("There is no listener. Expected at least one.")
     check(config)
+    if config.cluster is not None:
+        raise ConfigError("A broker inside a program cannot be a node of a cluster. Expected a configuration without "
+                          "'cluster', or the command `mosq -c FILE`.", config.origins.get("cluster"))
     add_warnings(config)
     return config
 

@@ -120,6 +120,12 @@ class Config:
     pid_file: str | None
     cluster_local: int                  # number of workers; 1: one process
     cluster_watchdog: int
+    cluster: str | None                 # address of Redis, perhaps with a password; None: no node of a cluster
+    cluster_name: str
+    cluster_node: str | None
+    cluster_listener: str | None        # `PORT [ADDRESS]`; see cluster.py
+    cluster_secret_file: str | None
+    cluster_capacity: int
     route_timeout: int
     link_memory: int
     sys_interval: int

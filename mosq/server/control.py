@@ -255,6 +255,8 @@ class Control:
         feeder = self._feeder()         # its modules are loaded while the process may read them
         if not has_store(self.config):
             return
+        if self.worker is not None and self.worker.open_store(engine, self.config, self.log.report):
+            return
         from mosq.server.storage import may_divide, may_take_over, open_store, store_directory
         from mosq.server.unkept import Unkept, must_stop, unusable
 

@@ -24,8 +24,8 @@ NAME_MAX = 64           # STREAM_NAME_MAX there
 
 
 def store_directory(config: "Config") -> str | None:
-    """Return the store's folder; None if the configuration persists nothing."""
-    return store_place(config) if has_store(config) else None
+    """Return the store's folder; None if the configuration persists nothing on this machine."""
+    return store_place(config) if has_store(config) and config.cluster is None else None
 
 
 def store_place(config: "Config") -> str:
@@ -80,16 +80,22 @@ def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str],
     if streams:
         streams = _placed(config, streams)
     found = engine.persist(directory, config.durability, config.durability_interval, streams=streams)
-    report(INFORMATION, f"Store {directory}: {found['sessions']} sessions, {found['subscriptions']} subscriptions, "
-                        f"{found['messages']} queued and {found['retained']} retained messages "
-                        f"(durability {config.durability}).")
-    for line in losses(directory, found):
-        report(WARNING, f"Warning: {line}")
+    report_store(directory, config, found, report)
     for stream, spec in zip(found["streams"], streams, strict=True):
         shards = "1 shard" if stream["shards"] == 1 else f"{stream['shards']} shards"
         report(INFORMATION, f"Stream {stream['name']}: {shards} in {spec['folder']}.")
         for line in stream_losses(stream):
             report(WARNING, f"Warning: {line}")
+
+
+def report_store(directory: str, config: "Config", found: "dict[str, Any]",
+                 report: "Callable[[int, str], None]") -> None:
+    """Report what a store contains, and what it has lost."""
+    report(INFORMATION, f"Store {directory}: {found['sessions']} sessions, {found['subscriptions']} subscriptions, "
+                        f"{found['messages']} queued and {found['retained']} retained messages "
+                        f"(durability {config.durability}).")
+    for line in losses(directory, found):
+        report(WARNING, f"Warning: {line}")
 
 
 def attach_store(engine: "Engine", config: "Config", report: "Callable[[int, str], None]") -> None:

@@ -774,3 +774,12 @@ def test_an_archive_is_not_overwritten(broker: Broker, archive: Path, capsys: py
     assert main(["backup", "-c", str(broker.config), str(archive)]) == 1
     assert "exists" in capsys.readouterr().err
     assert archive.read_bytes() == before
+
+
+def test_the_configuration_of_a_node_has_no_store_to_back_up(archive: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    conf = tmp_path / "node.conf"
+    conf.write_text("cluster redis://127.0.0.1\ncluster_node a\npersistence true\n")
+    for command in (["backup", "-c", str(conf), str(tmp_path / "no.tar.gz")], ["restore", "-c", str(conf), str(archive)]):
+        assert main(command) == 1
+        assert b"is that of a node of a cluster, whose stores are in Redis" in capfdbinary.readouterr().err
+    assert not (tmp_path / "no.tar.gz").exists()

@@ -54,6 +54,43 @@ def open_registry(server: Redis, name: str = "a", run: str = "r1", **options) ->
 
 # ---- the cluster
 
+def test_the_values_of_a_cluster_are_the_same_for_all_nodes_and_new_for_a_new_cluster(empty: Redis) -> None:
+    open_registry(empty, replicas=0, secret=b"s")
+    facts = registry_of(empty, "b", terms=BRISK, secret=b"s").facts()
+    assert (facts.workers, facts.replicas, facts.terms, len(facts.key)) == (4, 0, PATIENT, 16)
+    with pytest.raises(RefusedError, match="has another secret"):
+        registry_of(empty).facts()
+    empty.client.delete("mosq:{c}:cluster")
+    with pytest.raises(RefusedError, match="create it first"):
+        registry_of(empty).facts()
+    open_registry(empty)
+    later = registry_of(empty).facts()
+    assert later.key != facts.key and later.id != facts.id
+    empty.client.hdel("mosq:{c}:cluster", "key")
+    with pytest.raises(RefusedError, match="is damaged, or of another version"):
+        registry_of(empty).facts()
+
+
+def test_a_redis_that_may_remove_data_is_refused(empty: Redis) -> None:
+    assert registry_of(empty).check_server() == []
+    empty.client.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        with pytest.raises(RefusedError, match="may remove messages: its maxmemory-policy is allkeys-lru"):
+            registry_of(empty).check_server()
+    finally:
+        empty.client.config_set("maxmemory-policy", "noeviction")
+
+
+def test_a_redis_without_its_file_or_its_replicas_is_reported(empty: Redis) -> None:
+    empty.client.config_set("appendonly", "no")
+    try:
+        assert [line.split(": ")[0].split("has ")[1] for line in registry_of(empty).check_server()] == ["no append-only file"]
+    finally:
+        empty.client.config_set("appendonly", "yes")
+    with pytest.raises(AwayError, match="0 of 1 replicas have confirmed"):
+        registry_of(empty, replicas=1, terms=BRISK).check_server()
+
+
 def test_a_cluster_is_created_once(empty: Redis) -> None:
     registry = open_registry(empty)
     before = empty.client.hgetall("mosq:{c}:cluster")
@@ -343,15 +380,15 @@ def has_joined(replica: Redis) -> bool:
     return replica.client.hget("mosq:{c}:beats", "a") == "r1 0"
 
 
-def test_another_number_of_confirmations_is_refused(replicated: list[Redis]) -> None:
-    open_registry(replicated[0], confirmations=1)
-    with pytest.raises(RefusedError, match="has 1 confirmations, and this node is configured for 0"):
+def test_another_number_of_replicas_is_refused(replicated: list[Redis]) -> None:
+    open_registry(replicated[0], replicas=1)
+    with pytest.raises(RefusedError, match="has 1 replicas, and this node is configured for 0"):
         registry_of(replicated[0]).open(4)
 
 
 def test_a_request_counts_when_a_replica_has_confirmed_it(replicated: list[Redis]) -> None:
     one, two = replicated
-    registry = open_registry(one, confirmations=1, terms=BRISK)
+    registry = open_registry(one, replicas=1, terms=BRISK)
     assert registry.ask(Join("", TEXT)).status == DONE
     two.pause()
     for number in (1, 2):           # also on the fresh connection after the first one

@@ -176,7 +176,7 @@ def test_a_plugin_without_a_path(refuse):
 
 @pytest.mark.parametrize("option", [o for o in TYPED if o.kind in ("string", "path") and "plugin" not in o.name], ids=name_of)
 def test_text_keeps_blanks_and_hashes_inside(option, read, refuse):
-    if option.name in ("mount_point", "bind_address", "http_dir", "stream", "node_name"):
+    if option.name in ("mount_point", "bind_address", "http_dir", "stream", "node_name", "cluster"):
         return      # these have their own rules
     need = {"certfile": ["keyfile /k"], "keyfile": ["certfile /c"], "cafile": ["certfile /c", "keyfile /k"],
             "capath": ["certfile /c", "keyfile /k"], "bridge_psk": ["bridge_identity x"], "bridge_identity": ["bridge_psk x"]}

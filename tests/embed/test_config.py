@@ -114,3 +114,8 @@ def test_an_option_that_a_file_may_have_once_can_be_overridden():
     text = "listener 1883 127.0.0.1\nlistener_auto_id_prefix a-\nallow_anonymous true\npid_file /a\n"
     config = embedded_config(text, {"listener_auto_id_prefix": "b-", "pid_file": "/b", "log_dest": ["none"]})
     assert (config.listeners[0].listener_auto_id_prefix, config.pid_file, config.log_dest) == ("b-", "/b", ("none",))
+
+
+def test_a_broker_inside_a_program_is_no_node_of_a_cluster() -> None:
+    with pytest.raises(mosq.ConfigError, match="cannot be a node of a cluster"):
+        mosq.Broker("cluster redis://127.0.0.1\ncluster_node a\npersistence true\n")

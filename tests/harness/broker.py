@@ -71,7 +71,8 @@ class Broker:
         self.config.chmod(0o644)
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> Broker:
+    def spawn(self) -> int:
+        """Start the process without a wait. Return the length of its log before."""
         path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p)
         with (self.dir / "log").open("ab") as log:
             said_before = log.tell()
@@ -82,6 +83,10 @@ class Broker:
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": path, **self.env},
             )
+        return said_before
+
+    def start(self) -> Broker:
+        said_before = self.spawn()
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:

@@ -44,7 +44,24 @@ GENERAL = (
            reload=RESTART, exact=True),
     number("cluster_watchdog", 10, G,
            "Seconds within which a worker must show that it works; otherwise it is killed and started again. Only with "
-           "cluster_local", 1, 3600, unit="seconds", own=True, reload=RESTART),
+           "cluster_local and cluster", 1, 3600, unit="seconds", own=True, reload=RESTART),
+    text("cluster", G,
+         "redis://[USER:PASSWORD@]HOST[:PORT][,HOST...][/DB] or redis+sentinel://HOST,.../NAME[/DB]: this broker is a "
+         "node of the cluster that is kept in this Redis. Needs cluster_node and persistence true. See docs/cluster.md",
+         own=True, reload=RESTART, once=True),
+    text("cluster_name", G, "Name of the cluster in Redis, the same on all nodes", default="mosq", own=True,
+         reload=RESTART, once=True),
+    text("cluster_node", G, "Name of this node, another one on each node of a cluster", own=True, reload=RESTART,
+         once=True),
+    text("cluster_listener", G,
+         "PORT [ADDRESS] on which this node takes the connections of other nodes. There is none without this line. "
+         "Needs cluster_secret_file", own=True, reload=RESTART, once=True),
+    text("cluster_secret_file", G,
+         "File with the secret of the cluster, at least 32 bytes, the same on all nodes. Not all users may read it",
+         "path", own=True, reload=RESTART, once=True),
+    number("cluster_capacity", 1, G,
+           "Part of the workers of a cluster that this node runs, in proportion to the numbers of the other nodes", 1,
+           1000, own=True, reload=RESTART),
     number("route_timeout", 10, G,
            "Seconds within which all workers must know the filters of a SUBSCRIBE; otherwise it is refused with 0x97 "
            "(0x80 to 3.x clients). Only with cluster_local", 1, 3600, unit="seconds", own=True),

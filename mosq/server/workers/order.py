@@ -15,7 +15,7 @@ from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from mosq.server.workers.channel import Message
     from mosq.server.workers.slot import Slot
@@ -26,7 +26,7 @@ LIMIT_S = 30.0                  # of a turn, and of a worker that takes a change
 class Order:
     """The worker that has the turn, those that wait for it, and those that have not taken its change yet."""
 
-    def __init__(self, slots: "list[Slot]") -> None:
+    def __init__(self, slots: "Sequence[Slot]") -> None:
         self._slots = slots
         self._waiting: deque[Slot] = deque()
         self._holder: Slot | None = None        # None: no turn, or its worker has ended

@@ -86,7 +86,11 @@ ARRIVAL_REFUSED = "the new configuration has workers (cluster_local), which cann
 def serve_workers(config: "Config", *, taken: "Signals", quiet: bool = False, verbose: bool = False,
                   background: bool = False, load: "Callable[[], Config]") -> int:
     """Run the parent and its workers until they are stopped; return the exit status."""
-    parent = Parent(config, taken, quiet, verbose, load)
+    return serve_parent(Parent(config, taken, quiet, verbose, load), taken, background)
+
+
+def serve_parent(parent: "Parent", taken: "Signals", background: bool) -> int:
+    """Run a parent until it is stopped; return the exit status."""
     try:
         parent.prepare()
         in_background = process.Background() if background else None
@@ -173,10 +177,7 @@ class Parent:
                 self.log.report(WARNING, f"Warning: {text}")
         self.log.release()
         try:
-            if may_divide(self.config) or may_take_over(self.config):
-                process.load_now(process.LOADED_FOR_TAKE_OVER)
-            with process.Acting(self._user), self.signals.reading:
-                key = key_of(self.config, self.log.report)
+            key = self._key()
             self._listen_http()         # first, as with one process: a client of MQTT finds them open
             for spec in engine_listeners(reachable(self.config)):
                 self._sockets.append(sockets_of(spec, self.config.set_tcp_nodelay))
@@ -190,6 +191,14 @@ class Parent:
             raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
         except OSError as error:
             raise CannotStartError(f"Error: {reason_of(error)}") from None
+
+    def _key(self) -> bytes:
+        """Return the key that names the worker of a client id; afterwards `slots` has a place for each worker. Raises
+        OSError, ValueError and CannotStartError."""
+        if may_divide(self.config) or may_take_over(self.config):
+            process.load_now(process.LOADED_FOR_TAKE_OVER)
+        with process.Acting(self._user), self.signals.reading:
+            return key_of(self.config, self.log.report)
 
     def _listen_http(self) -> None:
         listeners = http_listeners(reachable(self.config))
@@ -284,14 +293,7 @@ class Parent:
             continue_when_parent_ends()         # Worker.ready repeats it, after the change of the user
             self._acting.__exit__(None, None, None)
             name_process(f"mosq: worker {place + 1}", arguments=True)
-            for slot in self.slots:
-                if slot.channel is not None:
-                    slot.channel.close()
-            os.close(self.signals.read_fd)
-            os.close(self.signals.write_fd)
-            os.close(self._reload_fd)
-            if self._writing is not None:
-                os.close(self._writing.fd)
+            self._let_go()
             for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC"):
                 os.environ.pop(name, None)
             status = self._serve_as(place, channel, before)
@@ -302,10 +304,24 @@ class Parent:
         finally:
             os._exit(status)
 
+    def _let_go(self) -> None:
+        """Close in a new worker what belongs to the parent."""
+        for slot in self.slots:
+            if slot.channel is not None:
+                slot.channel.close()
+        os.close(self.signals.read_fd)
+        os.close(self.signals.write_fd)
+        os.close(self._reload_fd)
+        if self._writing is not None:
+            os.close(self._writing.fd)
+
+    def _worker(self, place: int, channel: "Channel") -> Worker:
+        """Return the part of a worker, in its process."""
+        return Worker(place, channel, self.given, self._receiving[place], self._questions[place], self._covered)
+
     def _serve_as(self, place: int, channel: "Channel", before: "set[int]") -> int:
         count = self.config.cluster_local
-
-        worker = Worker(place, channel, self.given, self._receiving[place], self._questions[place], self._covered)
+        worker = self._worker(place, channel)
 
         def load() -> "Config":
             config = self._load()
@@ -324,10 +340,8 @@ class Parent:
 
     def run(self, in_background: "process.Background | None") -> int:
         """Start the workers, and watch them until a signal ends them; return the exit status."""
-        # worker 1 first: an error that only a worker can find is reported once
-        if not self._start(self.slots[:1]) or not self._start(self.slots[1:]):
+        if not self._begin():
             return self._stop()
-        self.log.report(INFORMATION, f"{len(self.slots)} workers serve the clients.")
         self.log.report(INFORMATION, f"mosq version {VERSION} running")
         if in_background is not None:
             in_background.ready()
@@ -345,6 +359,14 @@ class Parent:
         status = self._stop()
         self.saver.finish()
         return status
+
+    def _begin(self) -> bool:
+        """Start all workers. Return False if a signal asks for the stop. Raises CannotStartError."""
+        # worker 1 first: an error that only a worker can find is reported once
+        if not self._start(self.slots[:1]) or not self._start(self.slots[1:]):
+            return False
+        self.log.report(INFORMATION, f"{len(self.slots)} workers serve the clients.")
+        return True
 
     def _start(self, slots: list[Slot]) -> bool:
         """Start workers, and wait until they serve clients. Return False if a signal asks for the stop. Raises
@@ -365,15 +387,8 @@ class Parent:
     def _turn(self, starting: bool = False) -> bool:
         """Wait for one event, and serve all that is due. Return False if the broker shall stop."""
         poll = select.poll()
-        poll.register(self.signals.read_fd, select.POLLIN)
-        poll.register(self._reload_fd, select.POLLIN)
-        for slot in self.slots:
-            if slot.channel is not None:
-                poll.register(slot.channel.fileno(), select.POLLIN)
-        if self._owner is not None:
-            poll.register(self._owner.fileno(), select.POLLIN)
-        if self._writing is not None:
-            poll.register(self._writing.fd, select.POLLIN)
+        for fd in self._descriptors():
+            poll.register(fd, select.POLLIN)
         before_s = time.monotonic()
         readable = [fd for fd, _ in poll.poll(1000 * self._wait_s(before_s))]
         now_s = time.monotonic()
@@ -393,6 +408,16 @@ class Parent:
             self._ask_reload(by_signal=True)
         return (self._owner is None or self._owner.serve(self.slots, self.given.key)) and self._signals()
 
+    def _descriptors(self) -> list[int]:
+        """Return the descriptors at which an event may come."""
+        found = [self.signals.read_fd, self._reload_fd]
+        found += [slot.channel.fileno() for slot in self.slots if slot.channel is not None]
+        if self._owner is not None:
+            found.append(self._owner.fileno())
+        if self._writing is not None:
+            found.append(self._writing.fd)
+        return found
+
     def _wait_s(self, now_s: float) -> float:
         due = [slot.due_s - now_s for slot in self.slots if slot.due_s is not None and self._round is None]
         due += [slot.held_s - now_s for slot in self.slots if slot.held_s is not None]
@@ -405,8 +430,7 @@ class Parent:
             if message["is"] == "ready":
                 self._link(slot)
                 slot.ready = True
-                if slot.status is not None:
-                    self.log.report(INFORMATION, f"{slot.name} (process {slot.pid}) serves clients again.")
+                self._report_ready(slot)
                 slot.held_s = now_s + ADMIT_WITHIN_S if self.config.bridges else None
             elif message["is"] == "failed":
                 slot.failure = message
@@ -420,13 +444,18 @@ class Parent:
                 self._changes = (self._changes[0] + message["messages"], self._changes[1] + message["commits"])
             self._order.received(slot, message, fds, now_s)
 
+    def _report_ready(self, slot: Slot) -> None:
+        if slot.status is not None:
+            self.log.report(INFORMATION, f"{slot.name} (process {slot.pid}) serves clients again.")
+
     def _admit(self, now_s: float) -> None:
         """Let workers serve clients when the first attempts of all bridges have ended, or the time is over: the first
         message must find the bridges. During a reload they wait for its end."""
         if self._round is not None or self._again:
             return
-        ended = all(slot.bridged for slot in self.slots)
-        linked = all(slot.ready for slot in self.slots)     # before, a worker serves no client
+        here = [slot for slot in self.slots if slot.is_here]
+        ended = all(slot.bridged for slot in here)
+        linked = all(slot.ready for slot in here)       # before, a worker serves no client
         for slot in self.slots:
             if slot.held_s is None or slot.channel is None:
                 continue
@@ -473,8 +502,13 @@ class Parent:
             self._round.lost(slot)
         self._order.ended(slot, now_s)
         if not starting:
-            pause_s = slot.wait_s(now_s)
-            self.log.report(ERROR, f"Error: {ended}. It is started again in {pause_s:g} seconds.")
+            self._ended(slot, ended, now_s)
+
+    def _ended(self, slot: Slot, how: str, now_s: float) -> None:
+        """Decide what follows the end of a worker."""
+        pause_s = slot.wait_s(now_s)
+        slot.due_s = now_s + pause_s
+        self.log.report(ERROR, f"Error: {how}. It is started again in {pause_s:g} seconds.")
 
     def _look_at_start(self, slot: Slot, now_s: float) -> None:
         """Kill a process that was stopped (SIGSTOP) during its start, and report a start that takes long for another
@@ -517,7 +551,7 @@ class Parent:
 
     def _reload(self) -> None:
         # a worker that starts now, or was not started yet, has the configuration of before; one that ended gets the new
-        starting = any(not slot.ready and slot.due_s is None for slot in self.slots)
+        starting = any(slot.is_starting for slot in self.slots)
         if self._round is not None or self._order.busy or starting:
             self._again = True
             return

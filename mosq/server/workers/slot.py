@@ -35,6 +35,16 @@ class Slot:
         """The name in log lines."""
         return f"Worker {self.place + 1}"
 
+    @property
+    def is_here(self) -> bool:
+        """Return whether the parent runs this worker: each one, unless other parents share them."""
+        return True
+
+    @property
+    def is_starting(self) -> bool:
+        """Return whether the worker starts, or was not started yet."""
+        return not self.ready and self.due_s is None
+
     def began(self, pid: int, channel: "Channel", now_s: float) -> None:
         """Note a new process."""
         self.pid, self.channel, self.ready, self.due_s, self.failure = pid, channel, False, None, None
@@ -79,11 +89,10 @@ class Slot:
                 os.close(fd)
 
     def wait_s(self, now_s: float) -> float:
-        """Return the pause before the next process starts, and let it begin now. The pause grows."""
+        """Return the pause before the next process starts, which grows. It begins now."""
         self._failures = 0 if now_s - self._started_s >= STEADY_S else self._failures
         pause_s = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2.0 ** self._failures)
         self._failures += 1
-        self.due_s = now_s + pause_s
         return pause_s
 
     def kill(self, number: int) -> None:

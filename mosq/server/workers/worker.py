@@ -68,6 +68,10 @@ class Worker:
         engine.join(self._place, self._given.key, passages, self._given.news, self._given.counts_fd,
                     self._given.status_fd, self._covered)
 
+    def open_store(self, engine: "Engine", config: "Config", report: "Callable[[int, str], None]") -> bool:
+        """Open the store, if it is not on the disk of this machine. Return False if it is. Raises OSError."""
+        return False
+
     def begin(self, engine: "Engine", wake: "Callable[[], None]", own: "dict[str, Callable[[], Any]]") -> Whole:
         """Answer the other workers' questions; return all workers as one engine. See Whole."""
         self.whole = Whole(engine, self._asking, wake, own)

@@ -149,6 +149,9 @@ def _restore(                           # parameters: the options of the command
         owner = None
         if conf:
             config = load_config(conf)
+            if config.cluster is not None:
+                raise BackupError(f"{conf} is that of a node of a cluster, whose stores are in Redis. Restore without "
+                                  "`cluster`, or restore the append-only file of Redis.")
             place = os.path.abspath(store_root(config))
             try:
                 account = find_account(config.user)

@@ -72,6 +72,9 @@ def save(conf: str, target: str, with_secrets: bool, force: bool, progress: "Pro
     ConfigError; then there is no archive, and an older one of that name is unchanged."""
     try:
         config = load_config(conf)
+        if config.cluster is not None:
+            raise BackupError(f"{conf} is that of a node of a cluster, whose stores are in Redis: back up the "
+                              "append-only file of Redis.")
         stores = Stores(os.path.abspath(store_root(config)))
         files, left_out = config_files(conf, config, with_secrets)
     except OSError as error:

@@ -1,0 +1,77 @@
+"""The state of a cluster, for operators: its nodes, the node of each worker, and what needs attention."""
+
+import time
+from typing import NamedTuple
+
+from mosq.cluster.entries import announcement_of, entry_of, run_of
+from mosq.cluster.errors import AwayError
+from mosq.cluster.requests import Look
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mosq.cluster.registry import Facts, Registry
+    from mosq.cluster.requests import View
+    from mosq.cluster.terms import Terms
+
+OBSERVED_BEATS = 4              # a lease survives the loss of three
+
+
+class Overview(NamedTuple):
+    """The state of a cluster. All values are those of JSON."""
+
+    cluster: str
+    workers: int
+    lease_s: float
+    margin_s: float
+    replicas: int
+    nodes: "list[dict[str, Any]]"
+    table: list[str | None]     # the node of each worker; None: none, or one that gave no sign of life
+    trouble: list[str]
+
+
+def view_of(registry: "Registry") -> "View":
+    """Return what is in Redis. Raises AwayError."""
+    view = registry.ask(Look()).view
+    if view is None:
+        raise AwayError("the cluster was removed from Redis")
+    return view
+
+
+def beats_of(registry: "Registry") -> dict[str, str]:
+    """Return the beats of all nodes. Raises AwayError."""
+    return view_of(registry).beats
+
+
+def observed(registry: "Registry", terms: "Terms") -> "tuple[View, set[str]]":
+    """Watch the beats until all have changed, for four of them at most. Return the last view, and the nodes that gave a
+    sign of life. Raises AwayError."""
+    first = view = view_of(registry)
+    until_s = time.monotonic() + OBSERVED_BEATS * terms.beat_s
+    alive: set[str] = set()
+    while alive != set(view.beats) and time.monotonic() < until_s:
+        time.sleep(terms.beat_s / 4)
+        view = view_of(registry)
+        alive = {name for name, beat in view.beats.items() if beat != first.beats.get(name)}
+    return view, alive
+
+
+def overview_of(cluster: str, facts: "Facts", view: "View", alive: set[str], warnings: list[str]) -> Overview:
+    """Return the state of a cluster. `alive`: nodes that gave a sign of life; `warnings`: those about Redis."""
+    entries = [entry_of(view.workers.get(worker, "")) for worker in range(facts.workers)]
+    owners = [entry.name if run_of(view.beats.get(entry.name, "")) == entry.run else "" for entry in entries]
+    table = [name if name in alive else None for name in owners]
+    nodes = []
+    for name in sorted(view.beats):
+        announced = announcement_of(view.announcements[name])
+        nodes.append({"name": name, "alive": name in alive, "leaving": announced.leaving,
+                      "capacity": announced.capacity, "version": announced.version, "address": announced.address,
+                      "workers": [place + 1 for place, owner in enumerate(owners) if owner == name]})
+    trouble = [*warnings, *(f"The node {name} gives no sign of life." for name in view.beats if name not in alive)]
+    without = [str(place + 1) for place, name in enumerate(table) if name is None]
+    if without:
+        trouble.append(f"Worker{'s' if len(without) > 1 else ''} {', '.join(without)}: no living node runs "
+                       f"{'them' if len(without) > 1 else 'it'}.")
+    return Overview(cluster, facts.workers, facts.terms.lease_s, facts.terms.margin_s, facts.replicas, nodes, table,
+                    trouble)

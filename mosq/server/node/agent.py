@@ -1,0 +1,196 @@
+"""The process of a node's agent, a child of the parent: it may have threads and wait for Redis, the parent may not.
+
+    agent -> parent    report TYPE TEXT; opened (the values of the cluster); refused TEXT (this node may not join)
+                       start WORKER TOKEN; stop WORKER; kill WORKERS NUMBER; left (this node has left or is stopped)
+    parent -> agent    go (the listeners are open: join); ended WORKER TOKEN; killed NUMBER; leave; stop
+
+Workers have numbers from 0 here. The process ends with the channel, and then its lease ends, too.
+"""
+
+import os
+import secrets
+import select
+import threading
+import traceback
+from typing import NamedTuple
+
+from mosq.cluster.agent import Agent
+from mosq.cluster.entries import Announcement
+from mosq.cluster.errors import AwayError, RefusedError
+from mosq.cluster.member import Member
+from mosq.cluster.terms import Terms
+from mosq.log_types import ERROR, NOTICE, WARNING
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.cluster.address import Address
+    from mosq.cluster.registry import Facts, Registry
+    from mosq.server.node.lease import Lease
+    from mosq.server.workers.channel import Channel, Message
+
+RUN_BYTES = 16
+WARNINGS = ("Redis at ", "Redis has ", "Redis does ", "The lease ", "the client of Redis ")     # beginnings of lines
+
+
+class Identity(NamedTuple):
+    """Which node this is, and of which cluster."""
+
+    address: "Address"          # of Redis
+    cluster: str
+    node: str
+    secret: bytes
+    announcement: Announcement
+
+
+class NodeAgent:
+    """The agent's process."""
+
+    def __init__(self, identity: Identity, channel: "Channel", lease: "Lease") -> None:
+        self._identity, self._channel, self._lease = identity, channel, lease
+        self._run_name = secrets.token_hex(RUN_BYTES)
+        self._terms = Terms()
+        self._early: list[Message] = []         # messages of the parent that were not taken yet
+        self._kills = self._killed = 0          # numbers of the last `kill`, and of the last one that was done
+        self._done = threading.Condition()
+        self._sending = threading.Lock()
+
+    def run(self) -> None:
+        """Be the agent until the node has left, or the parent is gone."""
+        try:
+            opened = self._open()
+            if opened is None:
+                return
+            self._send({"is": "opened", "workers": opened[1].workers, "key": opened[1].key.hex(), "id": opened[1].id,
+                        "replicas": opened[1].replicas, "lease_s": opened[1].terms.lease_s})
+            if self._wait(None) != "go":
+                return
+            self._serve(*opened)
+        except RefusedError as error:
+            self._send({"is": "refused", "text": str(error)})
+        except ImportError:
+            from mosq.tools.extras import install_advice
+
+            self._send({"is": "refused", "text": "a node of a cluster needs the package redis. To install it: "
+                                                 f"{install_advice('cluster')}"})
+        finally:
+            self._send({"is": "left"})
+
+    # ---- before the node joins: one thread
+
+    def _open(self) -> "tuple[Registry, Facts] | None":
+        """Wait until Redis answers, and compare this node with the cluster. Return None if the parent wants no more.
+        Raises RefusedError."""
+        from mosq.cluster.registry import Registry
+
+        me, shown = self._identity, ""
+        while True:
+            registry = Registry(me.address, me.cluster, me.node, self._run_name, self._terms, secret=me.secret)
+            try:
+                facts = registry.facts()
+                registry.close()
+                registry = Registry(me.address, me.cluster, me.node, self._run_name, facts.terms,
+                                    replicas=facts.replicas, secret=me.secret)
+                registry.open(facts.workers)
+                for line in registry.check_server():
+                    self._report(WARNING, f"Warning: {line}")
+            except AwayError as error:
+                if str(error) != shown:
+                    shown = str(error)
+                    self._report(WARNING, f"Warning: {error}. This node opens no listener until Redis answers.")
+                registry.close()
+            else:
+                self._terms = facts.terms
+                return registry, facts
+            if self._wait(self._terms.retry_s) != "":
+                return None
+
+    def _wait(self, limit_s: float | None) -> str:
+        """Return what the parent asks for next, "stop" if it is gone; "" after the limit."""
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        poll.poll(None if limit_s is None else 1000 * limit_s)
+        self._early += [message for message, _ in self._channel.receive()]
+        return str(self._early.pop(0)["do"]) if self._early else "stop" if self._channel.closed else ""
+
+    # ---- a node
+
+    def _serve(self, registry: "Registry", facts: "Facts") -> None:
+        member = Member(self._identity.node, self._run_name, facts.workers, facts.terms, self,
+                        announcement=self._identity.announcement, report=self._reported)
+        agent = Agent(registry, member)
+        threading.Thread(target=self._receive, args=(agent,), name="mosq-node-parent", daemon=True).start()
+        agent.run()
+
+    def _receive(self, agent: Agent) -> None:
+        """Take the messages of the parent, in a thread of its own."""
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        for message in self._early:
+            self._take(agent, message)
+        while not self._channel.closed:
+            poll.poll()
+            for message, _ in self._channel.receive():
+                self._take(agent, message)
+        agent.stop()
+        with self._done:
+            self._done.notify_all()
+
+    def _take(self, agent: Agent, message: "Message") -> None:
+        what = message["do"]
+        if what == "ended":
+            agent.ended(message["worker"], message["token"])
+        elif what == "killed":
+            with self._done:
+                self._killed = message["number"]
+                self._done.notify_all()
+        elif what == "leave":
+            agent.leave()
+        elif what == "stop":
+            agent.stop()
+
+    # ---- the workers, as Member calls them
+
+    def start(self, worker: int, token: int, until_s: float) -> None:
+        """Let the parent start a worker. Its end is that of the lease."""
+        self._send({"is": "start", "worker": worker, "token": token})
+
+    def stop(self, worker: int) -> None:
+        """Let the parent stop a worker in good order."""
+        self._send({"is": "stop", "worker": worker})
+
+    def kill(self, workers: list[int]) -> None:
+        """Let the parent kill workers, and wait for it. A parent that is stopped does not answer: then the kernel ends
+        the workers with the lease."""
+        self._kills += 1
+        self._send({"is": "kill", "workers": workers, "number": self._kills})
+        with self._done:
+            self._done.wait_for(lambda: self._killed == self._kills or self._channel.closed, self._terms.margin_s / 2)
+
+    def lease(self, until_s: float) -> None:
+        """Move the end of the lease."""
+        self._lease.move(until_s)
+
+    # ---- the parent
+
+    def _reported(self, text: str) -> None:
+        kind = ERROR if text.startswith("Error") else WARNING if text.startswith(WARNINGS) else NOTICE
+        self._report(kind, f"Warning: {text}" if kind == WARNING else text)
+
+    def _report(self, kind: int, text: str) -> None:
+        self._send({"is": "report", "type": kind, "text": text})
+
+    def _send(self, message: "Message") -> None:
+        with self._sending:             # the keeper and the asker report
+            self._channel.send(message)
+
+
+def run_agent(identity: Identity, channel: "Channel", lease: "Lease") -> None:
+    """Be the agent, in a process of its own, until its end. Never returns."""
+    status = 1
+    try:
+        NodeAgent(identity, channel, lease).run()
+        status = 0
+    except BaseException:
+        os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
+    finally:
+        os._exit(status)

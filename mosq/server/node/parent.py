@@ -1,0 +1,314 @@
+"""The parent of a node: of the workers of a cluster, it runs those that its agent asks for.
+
+    agent starts -> Redis answers, the cluster fits -> listen -> go -> start, stop and kill workers ... SIGTERM -> leave
+
+It differs from a parent of one machine in three points: the agent decides which workers start; a worker that has ended
+starts again only when the agent has a new token for it; SIGTERM gives the workers to other nodes first. A second
+SIGTERM, or LEAVE_S, ends all at once; then others take the workers after the lease.
+"""
+
+import os
+import select
+import signal
+import socket
+import time
+
+from mosq.cluster.entries import Announcement
+from mosq.cluster.secret import read_secret
+from mosq.config.cluster import address_of, listener_of
+from mosq.engine import continue_when_parent_ends
+from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
+from mosq.server import process, signals
+from mosq.server.control import EXIT_CANNOT_START, EXIT_CONFIG, EXIT_OK, CannotStartError
+from mosq.server.handover import has_stores
+from mosq.server.node.agent import Identity, run_agent
+from mosq.server.node.lease import Lease
+from mosq.server.node.slot import NodeSlot
+from mosq.server.node.store import StorePlace
+from mosq.server.node.worker import NodeWorker
+from mosq.server.storage import store_root
+from mosq.server.workers.channel import channel_pair
+from mosq.server.workers.identity import name_process
+from mosq.server.workers.order import Order
+from mosq.server.workers.parent import STOP_S, Parent, serve_parent
+from mosq.version import VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mosq.config.model import Config
+    from mosq.server.signals import Signals
+    from mosq.server.workers.channel import Channel, Message
+    from mosq.server.workers.slot import Slot
+    from mosq.server.workers.worker import Worker
+
+LEAVE_S = 20.0                  # from SIGTERM until the workers that have not moved are ended
+AGENT_NAME = "mosq: agent"
+
+
+def serve_node(config: "Config", *, taken: "Signals", quiet: bool = False, verbose: bool = False,
+               background: bool = False, load: "Callable[[], Config]") -> int:
+    """Run a node of a cluster until it is stopped; return the exit status."""
+    return serve_parent(NodeParent(config, taken, quiet, verbose, load), taken, background)
+
+
+class NodeParent(Parent):
+    """The parent of the workers that one node of a cluster has."""
+
+    slots: "list[NodeSlot]"             # type: ignore[assignment]  # one for each worker of the cluster
+
+    def __init__(self, config: "Config", taken: "Signals", quiet: bool, verbose: bool,
+                 load: "Callable[[], Config]") -> None:
+        super().__init__(config, taken, quiet, verbose, lambda: self._in_cluster(load()))
+        self._lease = Lease()
+        self._agent: Channel | None = None
+        self._agent_pid = 0
+        self._left = False              # whether the agent has left the cluster, or cannot be its node
+        self._leave_s: float | None = None      # until when this node may leave; None: it stays
+        self._kills: list[tuple[int, set[int]]] = []    # numbers of kills, and the places that have not ended
+        self._served = False            # whether a worker has served clients
+        self._lease_s = 0.0
+        self._store: StorePlace
+
+    def _in_cluster(self, config: "Config") -> "Config":
+        """Return the configuration with what the cluster has fixed. Mosquitto's file cannot be written from Redis."""
+        config.cluster_local, config.mosquitto_db = len(self.slots), False
+        return config
+
+    # ---- start
+
+    def _key(self) -> bytes:
+        """Start the agent, and wait until Redis answers and has this cluster. Raises OSError, ValueError and
+        CannotStartError."""
+        config = self.config
+        assert config.cluster_node is not None
+        secret = b"" if config.cluster_secret_file is None else read_secret(config.cluster_secret_file)
+        at = listener_of(config)
+        address = "" if at is None else f"{at[0] or socket.gethostname()}:{at[1]}"
+        announcement = Announcement(config.cluster_capacity, version=VERSION, address=address)
+        self._start_agent(Identity(address_of(config), config.cluster_name, config.cluster_node, secret, announcement))
+        opened = self._wait_opened()
+        self.slots = [NodeSlot(place) for place in range(opened["workers"])]
+        self._order = Order(self.slots)
+        self._in_cluster(config)
+        left = store_root(config)
+        if has_stores(left):
+            self.log.report(WARNING, f"Warning: The sessions and messages in {left} are not read: those of a cluster "
+                                     "are in Redis.")
+        self._lease_s = opened["lease_s"]
+        self._store = StorePlace(address_of(config), config.cluster_name, opened["id"], opened["replicas"])
+        self.log.report(INFORMATION, f"Node {config.cluster_node} of the cluster {config.cluster_name} at "
+                                     f"{self._store.address}: {len(self.slots)} workers, lease {self._lease_s:g} s, "
+                                     f"{opened['replicas']} replicas of Redis.")
+        return bytes.fromhex(opened["key"])
+
+    def _start_agent(self, identity: Identity) -> None:
+        ours, theirs = channel_pair()
+        before = signals.block_all()    # the agent keeps them blocked: it ends with the channel
+        try:
+            pid = os.fork()
+            if pid == 0:
+                ours.close()
+                name_process(AGENT_NAME, arguments=True)
+                if self._user is not None:
+                    process.become(self._user)
+                continue_when_parent_ends()
+                run_agent(identity, theirs, self._lease)
+        finally:
+            signals.unblock(before)
+        theirs.close()
+        self._agent, self._agent_pid = ours, pid
+
+    def _wait_opened(self) -> "Message":
+        """Return the values of the cluster. Raises CannotStartError, and Stopped for a signal."""
+        assert self._agent is not None
+        poll = select.poll()
+        for fd in (self._agent.fileno(), self.signals.read_fd):
+            poll.register(fd, select.POLLIN)
+        while True:
+            poll.poll()
+            for message, _ in self._agent.receive():
+                if message["is"] == "opened":
+                    return message
+                if message["is"] == "refused":
+                    raise CannotStartError(refused(message), EXIT_CONFIG)
+                self._take(message, 0.0)
+            if any(number in signals.STOP for number in self.signals.taken()):
+                raise signals.Stopped
+            if self._agent.closed:
+                raise CannotStartError("Error: The agent of this node has ended.")
+
+    def _begin(self) -> bool:
+        """Join the cluster: the agent asks for workers from now on."""
+        self._tell({"do": "go"})
+        return True
+
+    def _let_go(self) -> None:
+        self._lease.obey(self._lease_s)
+        super()._let_go()
+        if self._agent is not None:
+            self._agent.close()
+
+    def _worker(self, place: int, channel: "Channel") -> "Worker":
+        return NodeWorker(place, channel, self.given, self._receiving[place], self._questions[place], self._covered,
+                          self._store, self.slots[place].next_token)
+
+    def _fork(self, slot: "Slot") -> None:
+        super()._fork(slot)
+        self.log.report(INFORMATION, f"{slot.name} starts here (process {slot.pid}).")
+
+    def _report_ready(self, slot: "Slot") -> None:
+        self._served = True
+        self.log.report(INFORMATION, f"{slot.name} (process {slot.pid}) serves clients.")
+
+    # ---- a turn
+
+    def _turn(self, starting: bool = False) -> bool:
+        goes_on = super()._turn(starting)
+        now_s = time.monotonic()
+        assert self._agent is not None
+        for message, _ in self._agent.receive():
+            self._take(message, now_s)
+        if self._left:
+            return False
+        if self._agent.closed:
+            self.log.report(ERROR, "Error: The agent of this node has ended.")
+            self._status = EXIT_CANNOT_START
+            return False
+        for slot in self.slots:
+            self._look_at_end(slot, now_s)
+        self._answer_kills()
+        if self._leave_s is not None and now_s >= self._leave_s:
+            self.log.report(WARNING, f"Warning: This node could not leave within {LEAVE_S:g} seconds. Its workers are "
+                                     "ended, and start at other nodes after the lease.")
+            return False
+        return goes_on and self._status == EXIT_OK
+
+    def _descriptors(self) -> list[int]:
+        return [*super()._descriptors(), *([] if self._agent is None else [self._agent.fileno()])]
+
+    def _wait_s(self, now_s: float) -> float:
+        due = [self._leave_s] + [one for slot in self.slots for one in (slot.stop_s, slot.report_s)]
+        return max(0.0, min([super()._wait_s(now_s), *(one - now_s for one in due if one is not None)]))
+
+    def _look_at_end(self, slot: NodeSlot, now_s: float) -> None:
+        """Kill a worker that does not stop, and report an end whose pause is over."""
+        if slot.stop_s is not None and slot.pid and now_s >= slot.stop_s:
+            slot.killed_for, slot.stop_s = f"did not stop within {STOP_S:g} seconds", now_s + STOP_S
+            slot.kill(signal.SIGKILL)
+        if slot.report_s is not None and now_s >= slot.report_s:
+            slot.report_s = None
+            self._tell_ended(slot, slot.token)
+
+    def _ended(self, slot: "Slot", how: str, now_s: float) -> None:
+        assert isinstance(slot, NodeSlot)
+        if slot.failure is not None and slot.failure["wrong_config"] and not self._served:
+            self._status = EXIT_CONFIG      # the worker has reported why
+        if any(slot.place in places for _, places in self._kills) or slot.next_token:
+            self.log.report(NOTICE, f"{how}.")
+            slot.due_s = now_s if slot.next_token else None
+        elif slot.stop_s is not None:
+            self.log.report(INFORMATION, f"{how}. It has stopped here.")
+            self._tell_ended(slot, slot.token)
+        else:
+            pause_s = slot.wait_s(now_s)
+            slot.report_s = now_s + pause_s
+            why = ": the lease of this node is over" if self._lease.is_over else ""
+            self.log.report(ERROR, f"Error: {how}{why}. It may start again in {pause_s:g} seconds.")
+        slot.stop_s = None
+
+    # ---- the agent
+
+    def _tell(self, message: "Message") -> None:
+        if self._agent is not None:
+            self._agent.send(message)
+
+    def _tell_ended(self, slot: NodeSlot, token: int) -> None:
+        self._tell({"do": "ended", "worker": slot.place, "token": token})
+
+    def _take(self, message: "Message", now_s: float) -> None:
+        """Do what the agent asks for."""
+        what = message["is"]
+        if what == "report":
+            self.log.report(message["type"], message["text"])
+        elif what == "refused":
+            self.log.report(ERROR, refused(message))
+            self._status, self._left = EXIT_CONFIG, True
+        elif what == "left":
+            self._left = True
+        elif what == "start":
+            self._start_worker(self.slots[message["worker"]], message["token"], now_s)
+        elif what == "stop":
+            self._stop_worker(self.slots[message["worker"]], now_s)
+        elif what == "kill":
+            self._kill_workers(message["number"], message["workers"])
+
+    def _start_worker(self, slot: NodeSlot, token: int, now_s: float) -> None:
+        if slot.pid:
+            slot.killed_for = "has an earlier token"
+            slot.kill(signal.SIGKILL)
+        slot.shall_start(token, now_s)
+
+    def _stop_worker(self, slot: NodeSlot, now_s: float) -> None:
+        waits = slot.next_token or slot.token
+        slot.shall_not_start()
+        if slot.pid:
+            slot.stop_s = now_s + STOP_S
+            slot.kill(signal.SIGTERM)
+        else:
+            self._tell_ended(slot, waits)
+
+    def _kill_workers(self, number: int, places: list[int]) -> None:
+        for place in places:
+            slot = self.slots[place]
+            slot.shall_not_start()
+            slot.killed_for = "may not run here any more"
+            slot.kill(signal.SIGKILL)
+        self._kills.append((number, set(places)))
+        self._answer_kills()
+
+    def _answer_kills(self) -> None:
+        while self._kills and not any(self.slots[place].pid for place in self._kills[0][1]):
+            self._tell({"do": "killed", "number": self._kills.pop(0)[0]})
+
+    # ---- stop
+
+    def _signals(self) -> bool:
+        goes_on = super()._signals()
+        if goes_on or self._status != EXIT_OK or self._leave_s is not None:
+            return goes_on
+        self.log.report(NOTICE, "This node leaves the cluster: its workers go to other nodes, if there are some.")
+        self._leave_s = time.monotonic() + LEAVE_S
+        self._tell({"do": "leave"})
+        return True
+
+    def _stop(self) -> int:
+        status = super()._stop()
+        self._end_agent()
+        return status
+
+    def _end_agent(self) -> None:
+        """End the agent; it has no worker any more."""
+        if self._agent is None:
+            return
+        self._agent.close()
+        self._agent = None
+        poll = select.poll()
+        fd = os.pidfd_open(self._agent_pid)
+        poll.register(fd, select.POLLIN)
+        if not poll.poll(1000 * STOP_S):
+            os.kill(self._agent_pid, signal.SIGKILL)    # it waits for Redis, or is stopped
+        os.waitpid(self._agent_pid, 0)
+        os.close(fd)
+
+    def close(self) -> None:
+        """Close what is shared, and end the agent."""
+        super().close()
+        self._end_agent()
+
+
+def refused(message: "Message") -> str:
+    """Return why this node may not be one of the cluster, as a line of the log."""
+    text = str(message["text"])
+    return f"Error: {text[:1].upper()}{text[1:]}."

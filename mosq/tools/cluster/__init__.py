@@ -1,0 +1,1 @@
+"""`mosq cluster`: commands for the operator of a cluster."""

@@ -1,0 +1,216 @@
+"""`mosq cluster`: create a cluster in Redis, show it, and remove a dead node from it. Talks to Redis, not to nodes."""
+
+import time
+from contextlib import contextmanager
+
+import click
+
+from mosq.cluster.errors import AwayError, RefusedError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from mosq.cluster.overview import Overview
+    from mosq.cluster.registry import Facts, Registry
+    from mosq.cluster.terms import Terms
+
+    Command = Callable[..., Any]
+
+EXIT_OK, EXIT_TROUBLE, EXIT_CONFIG = 0, 1, 3
+
+CREATE_EPILOG = """\b
+Examples:
+  mosq cluster create redis://redis.example --workers 6 --secret-file /etc/mosq/secret
+  mosq cluster create redis://127.0.0.1 --workers 2 --lease 2
+  mosq cluster create redis+sentinel://s1,s2,s3/mosq --workers 12 --replicas 2 --password-file redis.password
+
+\b
+The number of workers, the lease and the replicas cannot be changed later. Take two or three times as
+many workers as the nodes have processor cores that you begin with, so that the cluster can grow.
+
+\b
+Exit status:
+  0  the cluster is there, also if it was there before with the same values
+  1  Redis does not answer
+  3  there is another cluster of this name, or the command line is wrong
+"""
+STATUS_EPILOG = """\b
+Examples:
+  mosq cluster status redis://redis.example --secret-file /etc/mosq/secret
+  mosq cluster status redis://redis.example --json | jq '.trouble'
+
+\b
+Exit status:
+  0  all workers have a living node, and nothing needs attention
+  1  something needs attention, or Redis does not answer
+  3  there is no such cluster, the secret is another one, or the command line is wrong
+"""
+FORGET_EPILOG = """\b
+Examples:
+  mosq cluster forget redis://redis.example node-b --secret-file /etc/mosq/secret
+
+\b
+Other nodes take the workers of a dead node by themselves. This command only removes its name.
+A node that lives is not removed: SIGTERM lets it leave.
+"""
+
+
+def of_redis(command: "Command") -> "Command":
+    """Add the argument and the options that say which cluster is meant."""
+    for add in (
+        click.option("--secret-file", type=click.Path(), metavar="FILE", help="File with the secret of the cluster, as "
+                     "the option cluster_secret_file of its nodes."),
+        click.option("--password-file", type=click.Path(), metavar="FILE", help="File whose first line is the password "
+                     "of Redis."),
+        click.option("--name", "cluster_name", default="mosq", show_default=True, metavar="NAME",
+                     help="Name of the cluster, as the option cluster_name of its nodes."),
+        click.argument("address"),
+    ):
+        command = add(command)
+    return command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cluster() -> None:
+    """Create and watch a cluster: one broker whose workers run on several machines, with their stores in Redis."""
+
+
+@cluster.command(epilog=CREATE_EPILOG)
+@of_redis
+@click.option("--workers", required=True, type=click.IntRange(1, 64), help="Workers of all nodes together.")
+@click.option("--lease", "lease_s", default=4.0, show_default=True, type=click.FloatRange(0.5, 600),
+              metavar="SECONDS", help="A node that cannot reach Redis for so long ends its workers. Others start them "
+              "after 1.5 times this.")
+@click.option("--replicas", default=0, show_default=True, type=click.IntRange(0, 8),
+              help="Replicas of Redis: so many must have a message before it is acknowledged.")
+def create(                             # parameters: one for each option of the command
+        address: str, cluster_name: str, password_file: str | None, secret_file: str | None, workers: int,
+        lease_s: float, replicas: int) -> None:
+    """Create a cluster in the Redis at ADDRESS. Nodes never do this by themselves."""
+    from mosq.cluster.terms import Terms
+
+    place = Place(address, cluster_name, password_file, secret_file)
+    with answering():
+        registry = place.registry(Terms(lease_s, lease_s / 2), replicas)
+        for line in registry.check_server():
+            click.echo(f"Warning: {line}", err=True)
+        registry.create(workers)
+    click.echo(f"The cluster {cluster_name} has {workers} workers, a lease of {lease_s:g} s, and "
+               f"{replicas or 'no'} replica{'s' if replicas != 1 else ''} of Redis.")
+
+
+@cluster.command(epilog=STATUS_EPILOG)
+@of_redis
+@click.option("--json", "as_json", is_flag=True, help="Print one object in JSON.")
+@click.pass_context
+def status(                             # parameters: one for each option of the command
+        context: click.Context, /, address: str, cluster_name: str, password_file: str | None,
+        secret_file: str | None, as_json: bool) -> None:
+    """Show the nodes of the cluster in the Redis at ADDRESS, the node of each worker, and what needs attention."""
+    from mosq.cluster.overview import observed, overview_of
+
+    place = Place(address, cluster_name, password_file, secret_file)
+    with answering():
+        registry = place.registry()
+        facts = registry.facts()
+        warnings = registry.check_server()
+        registry.close()
+        found = overview_of(cluster_name, facts, *observed(place.opened(facts), facts.terms), warnings)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(found._asdict()))
+    else:
+        _show(found)
+    context.exit(EXIT_TROUBLE if found.trouble else EXIT_OK)
+
+
+@cluster.command(epilog=FORGET_EPILOG)
+@of_redis
+@click.argument("node")
+def forget(address: str, cluster_name: str, password_file: str | None, secret_file: str | None, node: str) -> None:
+    """Remove the name of a dead NODE from the cluster in the Redis at ADDRESS. Watches it for some seconds first."""
+    from mosq.cluster.entries import run_of
+    from mosq.cluster.overview import beats_of
+    from mosq.cluster.requests import Leave
+
+    place = Place(address, cluster_name, password_file, secret_file)
+    with answering():
+        facts = place.registry().facts()
+        registry = place.opened(facts)
+        beat = beats_of(registry).get(node)
+        if beat is None:
+            raise RefusedError(f"the cluster {cluster_name} has no node {node}")
+        until_s = time.monotonic() + facts.terms.death_s
+        while time.monotonic() < until_s:
+            time.sleep(facts.terms.beat_s)
+            if beats_of(registry).get(node, beat) != beat:
+                raise RefusedError(f"the node {node} lives; SIGTERM lets it leave")
+        place.opened(facts, node, run_of(beat)).ask(Leave())
+    click.echo(f"The node {node} is forgotten.")
+
+
+class Place:
+    """The cluster that the command line names."""
+
+    def __init__(self, address: str, cluster_name: str, password_file: str | None, secret_file: str | None) -> None:
+        from mosq.cluster.address import parse_address
+        from mosq.cluster.entries import check_name
+        from mosq.cluster.secret import read_secret
+
+        try:
+            self._cluster = check_name(cluster_name, "cluster")
+            self._address = parse_address(address, password_file)
+            self._secret = read_secret(secret_file) if secret_file is not None else b""
+        except (ValueError, OSError) as error:
+            raise click.UsageError(str(error)) from None
+
+    def registry(self, terms: "Terms | None" = None, replicas: int = 0, name: str = "operator",
+                 run: str = "operator") -> "Registry":
+        """Return the data of the cluster, or of one that does not exist yet."""
+        try:
+            from mosq.cluster.registry import Registry
+        except ImportError:
+            from mosq.tools.extras import install_advice
+
+            raise click.UsageError("`mosq cluster` needs the package redis. To install it: "
+                                   f"{install_advice('cluster')}") from None
+        from mosq.cluster.terms import Terms
+
+        return Registry(self._address, self._cluster, name, run, terms or Terms(), replicas=replicas,
+                        secret=self._secret)
+
+    def opened(self, facts: "Facts", name: str = "operator", run: str = "operator") -> "Registry":
+        """Return the data of the cluster with its own terms. Raises RefusedError and AwayError."""
+        found = self.registry(facts.terms, facts.replicas, name, run)
+        found.open(facts.workers)
+        return found
+
+
+@contextmanager
+def answering() -> "Iterator[None]":
+    """End the command with a text if Redis does not answer, or the cluster is another one."""
+    try:
+        yield
+    except AwayError as error:
+        click.echo(f"Error: {error}", err=True)
+        raise click.exceptions.Exit(EXIT_TROUBLE) from None
+    except RefusedError as error:
+        raise click.UsageError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
+
+
+def _show(found: "Overview") -> None:
+    click.echo(f"cluster {found.cluster}: {found.workers} workers, lease {found.lease_s:g} s, "
+               f"{found.replicas} replicas")
+    rows = [("NODE", "STATE", "CAPACITY", "WORKERS", "VERSION", "ADDRESS")]
+    for node in found.nodes:
+        state = "leaves" if node["leaving"] else "lives" if node["alive"] else "silent"
+        workers = ",".join(map(str, node["workers"])) or "-"
+        rows.append((node["name"], state, str(node["capacity"]), workers, node["version"], node["address"] or "-"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
+    for line in found.trouble:
+        click.echo(f"! {line}")

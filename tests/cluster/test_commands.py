@@ -1,0 +1,111 @@
+"""Test `mosq cluster`: the values of a cluster, its overview, and the removal of a dead node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mosq.cli.commands import main
+from mosq.cluster.address import Address
+from mosq.cluster.entries import Announcement
+from mosq.cluster.registry import Registry
+from mosq.cluster.requests import Beat, Change, Join
+from mosq.cluster.terms import Terms
+from tests.cluster.servers import Redis
+from tests.harness.broker import free_port
+
+pytestmark = pytest.mark.part("redis")
+
+TERMS = Terms(0.5, 0.25)
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def redis() -> Iterator[Redis]:
+    with Redis() as server:
+        yield server
+
+
+@pytest.fixture
+def run(redis: Redis, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Provide run("status", "--json"), which returns the exit status, the output and the errors."""
+
+    def run_command(name: str, *more: str) -> tuple[int, str, str]:
+        status = main(["cluster", name, f"redis://127.0.0.1:{redis.port}", *more])
+        return status, *capsys.readouterr()
+
+    return run_command
+
+
+def node_of(redis: Redis, name: str) -> Registry:
+    """Return a node that has joined and beats when the test asks for it."""
+    registry = Registry(Address((("127.0.0.1", redis.port),)), "mosq", name, f"run{name}", TERMS)
+    registry.open(2)
+    registry.ask(Join("", Announcement(3, address="host:1885", version="0.2.0").text))
+    return registry
+
+
+def test_a_cluster_is_created_once_and_shows_what_it_lacks(run: Command) -> None:
+    create = ("create", "--workers", "2", "--lease", "0.5")
+    assert run(*create) == (0, "The cluster mosq has 2 workers, a lease of 0.5 s, and no replicas of Redis.\n", "")
+    assert run(*create)[0] == 0
+    status, _, err = run("create", "--workers", "3", "--lease", "0.5")
+    assert status == 3 and "has 2 workers, and this node is configured for 3" in err
+    status, out, _ = run("status", "--json")
+    assert status == 1
+    assert json.loads(out) == {"cluster": "mosq", "workers": 2, "lease_s": 0.5, "margin_s": 0.25, "replicas": 0, "nodes": [],
+                               "table": [None, None], "trouble": ["Workers 1, 2: no living node runs them."]}
+
+
+def test_a_silent_node_is_shown_and_forgotten(run: Command, redis: Redis) -> None:
+    run("create", "--workers", "2", "--lease", "0.5")
+    node = node_of(redis, "a")
+    node.ask(Change(1, "", "17 a runa"))
+    status, out, _ = run("status", "--json")
+    found = json.loads(out)
+    assert status == 1
+    assert found["nodes"] == [{"name": "a", "alive": False, "leaving": False, "capacity": 3, "version": "0.2.0", "address": "host:1885",
+                               "workers": [2]}]
+    assert found["trouble"] == ["The node a gives no sign of life.", "Workers 1, 2: no living node runs them."]
+    status, out, _ = run("status")
+    assert out.splitlines()[2].split() == ["a", "silent", "3", "2", "0.2.0", "host:1885"]
+    status, out, err = run("forget", "b")
+    assert status == 3 and "has no node b" in err
+    assert run("forget", "a") == (0, "The node a is forgotten.\n", "")
+    assert json.loads(run("status", "--json")[1])["nodes"] == []
+    node.close()
+
+
+def test_a_node_that_lives_is_not_forgotten(run: Command, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("create", "--workers", "2", "--lease", "0.5")
+    node = node_of(redis, "a")
+    numbers = iter(range(1, 1000))
+    monkeypatch.setattr("mosq.tools.cluster.command.time.sleep", lambda _: node.ask(Beat(next(numbers), "")))
+    status, _, err = run("forget", "a")
+    assert status == 3 and "The node a lives; SIGTERM lets it leave." in err
+    node.ask(Change(0, "", "17 a runa"))
+    node.ask(Change(1, "", "17 a runa"))
+    monkeypatch.setattr("mosq.cluster.overview.time.sleep", lambda _: node.ask(Beat(next(numbers), "")))
+    status, out, _ = run("status", "--json")
+    assert (status, json.loads(out)["table"], json.loads(out)["trouble"]) == (0, ["a", "a"], [])
+    node.close()
+
+
+def test_a_wrong_secret_a_redis_that_is_away_and_a_wrong_address_are_reported(run: Command, tmp_path: Path,
+                                                                             capsys: pytest.CaptureFixture[str]) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s" * 40)
+    secret.chmod(0o600)
+    run("create", "--workers", "2", "--secret-file", str(secret))
+    status, _, err = run("status")
+    assert status == 3 and "has another secret" in err
+    secret.chmod(0o604)
+    status, _, err = run("status", "--secret-file", str(secret))
+    assert status == 3 and "all users may read or write it" in err
+    assert main(["cluster", "status", f"redis://127.0.0.1:{free_port()}"]) == 1
+    assert "Connection refused" in capsys.readouterr().err
+    assert main(["cluster", "status", "http://host"]) == 3
+    assert "the address of Redis begins with" in capsys.readouterr().err
