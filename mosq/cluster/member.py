@@ -24,6 +24,7 @@ not run here is claimed again, with a new token.
 
 import secrets
 from dataclasses import replace
+from typing import NamedTuple
 
 from mosq.cluster import placement
 from mosq.cluster.entries import (
@@ -83,16 +84,25 @@ LOST_TEXTS = {
 JOINING, WATCHING, PRESENT, OUT = "joining", "watching", "present", "out"
 
 
+class Where(NamedTuple):
+    """The place of a worker's process."""
+
+    address: str                # of its node, as the node has announced it
+    token: int
+
+
 class NameUsedError(RefusedError):
     """Another node of this name lives, or has taken the place of this one."""
 
 
 class Member:
-    """This node. `count`: the workers of the cluster. `report` gets lines for the log. Each node of a simulation has a
-    log and random numbers of its own, so they are parameters too."""
+    """This node. `count`: the workers of the cluster. `report` gets lines for the log. `places` gets where each worker
+    is, when that changes; None: its process has ended for sure. Each node of a simulation has a log and random numbers
+    of its own, so they are parameters too."""
 
     def __init__(self, name: str, run: str, count: int, terms: Terms, workers: "Workers", *,    # parameters: see above
                  announcement: Announcement | None = None, report: "Callable[[str], object]" = lambda _: None,
+                 places: "Callable[[dict[int, Where | None]], object]" = lambda _: None,
                  random_bits: "Callable[[int], int]" = secrets.randbits) -> None:
         self.name, self.run, self.count, self.terms = name, run, count, terms
         self.announcement = announcement or Announcement()
@@ -100,6 +110,7 @@ class Member:
         self.error: NameUsedError | None = None     # why this node is out; None: it has left, or is not out
         self.observer = Observer(terms)
         self._workers, self._report, self._random_bits = workers, report, random_bits
+        self._places = places
         self._phase = JOINING
         self._running: dict[int, str] = {}      # worker -> its entry; also while it stops
         self._stopping: set[int] = set()
@@ -279,6 +290,7 @@ class Member:
         if table != self._table:
             self._table, self._calm_s = table, now_s
             self._owners, self._takers = _owners(view, living, self.count), _takers(view, living)
+            self._places(_places(view, self._owners))
         self._todo = []
         if self.observer.settled():
             self._place(view)
@@ -362,6 +374,17 @@ def _owners(view: "View", living: dict[str, str], count: int) -> list[str | None
     """Return the node of each worker; None: none, or one that is dead. `living`: node -> run."""
     entries = [entry_of(view.workers.get(worker, "")) for worker in range(count)]
     return [entry.name if entry.name and living.get(entry.name) == entry.run else None for entry in entries]
+
+
+def _places(view: "View", owners: list[str | None]) -> dict[int, Where | None]:
+    """Return where each worker is. One whose node announces no address is left out."""
+    found: dict[int, Where | None] = {}
+    for worker, name in enumerate(owners):
+        if name is None:
+            found[worker] = None
+        elif address := announcement_of(view.announcements[name]).address:
+            found[worker] = Where(address, entry_of(view.workers[worker]).token)
+    return found
 
 
 def _takers(view: "View", living: dict[str, str]) -> dict[str, int]:

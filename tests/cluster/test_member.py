@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mosq.cluster.entries import Announcement, Entry, announcement_of, entry_of, next_token, text_of
-from mosq.cluster.member import Member, NameUsedError
+from mosq.cluster.member import Member, NameUsedError, Where
 from mosq.cluster.requests import Beat, Change, Join, Leave, Look, Request
 from mosq.cluster.terms import Terms
 from tests.cluster.model import State, apply
@@ -42,8 +42,10 @@ class One:
         self.asked: list[Request] = []
         self.tokens: dict[int, int] = {}    # of the last start of each worker
         self.lines: list[str] = []
+        self.places: list[dict[int, Where | None]] = []         # each change
         self.until_s = 0.0
-        self.member = Member(name, run, count, TERMS, self, announcement=announcement, report=self.lines.append, random_bits=lambda _: 7)
+        self.member = Member(name, run, count, TERMS, self, announcement=announcement, report=self.lines.append, places=self.places.append,
+                             random_bits=lambda _: 7)
 
     def step(self) -> None:
         """Ask until there is nothing to ask."""
@@ -341,3 +343,28 @@ def test_a_capacity_has_bounds(capacity: int) -> None:
 def test_times_have_bounds(lease_s: float, margin_s: float) -> None:
     with pytest.raises(ValueError):
         Terms(lease_s, margin_s)
+
+
+def test_a_node_knows_where_each_worker_is() -> None:
+    steps = Steps()
+    first = steps.node("a", address="10.0.0.1 7883")
+    steps.run(20)
+    tokens = dict(first.tokens)
+    assert first.places[-1] == {worker: Where("10.0.0.1 7883", tokens[worker]) for worker in range(2)}
+    second = steps.node("b", "r2", address="10.0.0.2 7883")
+    steps.run(8)
+    [(_, moved)] = [call for call in first.calls if call[0] == "stop"]
+    first.ended(moved)
+    steps.run(20)
+    expected = {1 - moved: Where("10.0.0.1 7883", tokens[1 - moved]), moved: Where("10.0.0.2 7883", second.tokens[moved])}
+    assert first.places[-1] == second.places[-1] == expected
+    second.stopped = True               # dead: its worker has no process any more, and then another one
+    steps.run(20)
+    assert [places[moved] for places in first.places[-2:]] == [None, Where("10.0.0.1 7883", first.tokens[moved])]
+
+
+def test_a_node_without_an_address_has_no_place() -> None:
+    steps = Steps()
+    node = steps.node("a")
+    steps.run(20)
+    assert node.places[-1] == {}

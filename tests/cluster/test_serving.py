@@ -60,6 +60,8 @@ class Cluster:
 class Node(Workers):
     """A node of the cluster. It is no broker with `cluster_local`, but its processes have the same names."""
 
+    host = "127.0.0.1"
+
     def __init__(self, cluster: Cluster, name: str, config: str) -> None:
         super().__init__(1, f"persistence true\ncluster redis://127.0.0.1:{cluster.redis.port}\ncluster_node {name}\n{config}")
         self.name = name
@@ -77,7 +79,7 @@ class Node(Workers):
         found: list[Wire] = []
 
         def accepted() -> bool:
-            client = Wire(self.port, 4)
+            client = Wire(self.port, 4, host=self.host)
             self.opened.append(client)
             client.send(Connect(client_id, clean=clean))
             try:

@@ -186,7 +186,7 @@ def test_a_client_gets_in_that_connects_right_after_a_refused_one(option: str) -
     """Test that the broker sees the ends of connections in time that happen between a refusal and the next connection."""
     enter = entered_at_last if has_workers() else entered
     with Broker(f"listener {{port}} 127.0.0.1\nallow_anonymous true\n{option} 3\n") as broker, ExitStack() as opened:
-        wires = [opened.enter_context(closing(entered(broker.port, f"c{n}"))) for n in range(3)]
+        wires = [opened.enter_context(closing(enter(broker.port, f"c{n}"))) for n in range(3)]         # the harness has connected, too
         for _ in range(200):
             refused = opened.enter_context(closing(Wire(broker.port, 4)))
             refused.expect_closed()

@@ -54,8 +54,8 @@ GENERAL = (
     text("cluster_node", G, "Name of this node, another one on each node of a cluster", own=True, reload=RESTART,
          once=True),
     text("cluster_listener", G,
-         "PORT [ADDRESS] on which this node takes the connections of other nodes. There is none without this line. "
-         "Needs cluster_secret_file", own=True, reload=RESTART, once=True),
+         "PORT [ADDRESS] for the connections of other workers: worker W listens on PORT + W - 1. Without this line the "
+         "workers are linked on this machine only. Needs cluster_secret_file", own=True, reload=RESTART, once=True),
     text("cluster_secret_file", G,
          "File with the secret of the cluster, at least 32 bytes, the same on all nodes. Not all users may read it",
          "path", own=True, reload=RESTART, once=True),

@@ -2,6 +2,7 @@
 
     agent -> parent    report TYPE TEXT; opened (the values of the cluster); refused TEXT (this node may not join)
                        start WORKER TOKEN; stop WORKER; kill WORKERS NUMBER; left (this node has left or is stopped)
+                       places PLACES (of the workers whose place has changed: node.wires.place_of)
     parent -> agent    go (the listeners are open: join); ended WORKER TOKEN; killed NUMBER; leave; stop
 
 Workers have numbers from 0 here. The process ends with the channel, and then its lease ends, too.
@@ -20,10 +21,12 @@ from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.member import Member
 from mosq.cluster.terms import Terms
 from mosq.log_types import ERROR, NOTICE, WARNING
+from mosq.server.node.wires import place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mosq.cluster.address import Address
+    from mosq.cluster.member import Where
     from mosq.cluster.registry import Facts, Registry
     from mosq.server.node.lease import Lease
     from mosq.server.workers.channel import Channel, Message
@@ -50,6 +53,7 @@ class NodeAgent:
         self._run_name = secrets.token_hex(RUN_BYTES)
         self._terms = Terms()
         self._early: list[Message] = []         # messages of the parent that were not taken yet
+        self._places: dict[int, Where | None] = {}      # that the parent knows
         self._kills = self._killed = 0          # numbers of the last `kill`, and of the last one that was done
         self._done = threading.Condition()
         self._sending = threading.Lock()
@@ -116,7 +120,7 @@ class NodeAgent:
 
     def _serve(self, registry: "Registry", facts: "Facts") -> None:
         member = Member(self._identity.node, self._run_name, facts.workers, facts.terms, self,
-                        announcement=self._identity.announcement, report=self._reported)
+                        announcement=self._identity.announcement, report=self._reported, places=self._place)
         agent = Agent(registry, member)
         threading.Thread(target=self._receive, args=(agent,), name="mosq-node-parent", daemon=True).start()
         agent.run()
@@ -171,6 +175,13 @@ class NodeAgent:
         self._lease.move(until_s)
 
     # ---- the parent
+
+    def _place(self, places: "dict[int, Where | None]") -> None:
+        """Report which workers have another place now."""
+        new = {worker: where for worker, where in places.items() if self._places.get(worker, ()) != where}
+        self._places.update(new)
+        if new:
+            self._send({"is": "places", "places": {worker: place_of(worker, where) for worker, where in new.items()}})
 
     def _reported(self, text: str) -> None:
         kind = ERROR if text.startswith("Error") else WARNING if text.startswith(WARNINGS) else NOTICE

@@ -10,7 +10,6 @@ SIGTERM, or LEAVE_S, ends all at once; then others take the workers after the le
 import os
 import select
 import signal
-import socket
 import time
 
 from mosq.cluster.entries import Announcement
@@ -25,6 +24,7 @@ from mosq.server.node.agent import Identity, run_agent
 from mosq.server.node.lease import Lease
 from mosq.server.node.slot import NodeSlot
 from mosq.server.node.store import StorePlace
+from mosq.server.node.wires import PORT_MAX, Wires, address_text, own_host
 from mosq.server.node.worker import NodeWorker
 from mosq.server.storage import store_root
 from mosq.server.workers.channel import channel_pair
@@ -36,6 +36,7 @@ from mosq.version import VERSION
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from mosq.config.model import Config
     from mosq.server.signals import Signals
@@ -69,6 +70,8 @@ class NodeParent(Parent):
         self._kills: list[tuple[int, set[int]]] = []    # numbers of kills, and the places that have not ended
         self._served = False            # whether a worker has served clients
         self._lease_s = 0.0
+        self._wires: Wires | None = None        # None: the workers are linked on this machine only
+        self._places: dict[int, Any] = {}       # of all workers: host, port and token; None: no process
         self._store: StorePlace
 
     def _in_cluster(self, config: "Config") -> "Config":
@@ -85,7 +88,8 @@ class NodeParent(Parent):
         assert config.cluster_node is not None
         secret = b"" if config.cluster_secret_file is None else read_secret(config.cluster_secret_file)
         at = listener_of(config)
-        address = "" if at is None else f"{at[0] or socket.gethostname()}:{at[1]}"
+        host = "" if at is None else self._own_host(at[0])
+        address = "" if at is None else address_text(host, at[1])
         announcement = Announcement(config.cluster_capacity, version=VERSION, address=address)
         self._start_agent(Identity(address_of(config), config.cluster_name, config.cluster_node, secret, announcement))
         opened = self._wait_opened()
@@ -96,12 +100,25 @@ class NodeParent(Parent):
         if has_stores(left):
             self.log.report(WARNING, f"Warning: The sessions and messages in {left} are not read: those of a cluster "
                                      "are in Redis.")
+        if at is not None:
+            if at[1] + len(self.slots) - 1 > PORT_MAX:
+                raise CannotStartError(f"Error: Each of the {len(self.slots)} workers needs a port of its own for other "
+                                       f"workers, from cluster_listener on. Expected a port up to "
+                                       f"{PORT_MAX - len(self.slots) + 1}.", EXIT_CONFIG)
+            self._wires = Wires(opened["id"], secret, host, at[1])
         self._lease_s = opened["lease_s"]
         self._store = StorePlace(address_of(config), config.cluster_name, opened["id"], opened["replicas"])
         self.log.report(INFORMATION, f"Node {config.cluster_node} of the cluster {config.cluster_name} at "
                                      f"{self._store.address}: {len(self.slots)} workers, lease {self._lease_s:g} s, "
                                      f"{opened['replicas']} replicas of Redis.")
         return bytes.fromhex(opened["key"])
+
+    def _own_host(self, named: str) -> str:
+        try:
+            return own_host(named, address_of(self.config))
+        except OSError as error:
+            raise CannotStartError(f"Error: Unable to find the address of this node for other nodes: {error.strerror}. "
+                                   "Name it: cluster_listener PORT ADDRESS.", EXIT_CONFIG) from None
 
     def _start_agent(self, identity: Identity) -> None:
         ours, theirs = channel_pair()
@@ -152,11 +169,35 @@ class NodeParent(Parent):
 
     def _worker(self, place: int, channel: "Channel") -> "Worker":
         return NodeWorker(place, channel, self.given, self._receiving[place], self._questions[place], self._covered,
-                          self._store, self.slots[place].next_token)
+                          self._store, self._wires, self.slots[place].next_token)
 
     def _fork(self, slot: "Slot") -> None:
         super()._fork(slot)
         self.log.report(INFORMATION, f"{slot.name} starts here (process {slot.pid}).")
+
+    def _link(self, slot: "Slot") -> None:
+        if self._wires is None:
+            super()._link(slot)
+        else:
+            self._tell_places(slot, self._places)
+
+    def _unlink(self, slot: "Slot") -> None:
+        if self._wires is None:
+            super()._unlink(slot)
+        else:
+            self._moved({slot.place: None})
+
+    def _moved(self, places: "dict[int, Any]") -> None:
+        """Let the workers here know where others are now."""
+        self._places.update(places)
+        for slot in self.slots:
+            if slot.ready:
+                self._tell_places(slot, places)
+
+    def _tell_places(self, slot: "Slot", places: "dict[int, Any]") -> None:
+        if slot.channel is not None:
+            slot.channel.send({"do": "places", "places": {place: where for place, where in places.items()
+                                                          if place != slot.place}})
 
     def _report_ready(self, slot: "Slot") -> None:
         self._served = True
@@ -237,6 +278,8 @@ class NodeParent(Parent):
             self._status, self._left = EXIT_CONFIG, True
         elif what == "left":
             self._left = True
+        elif what == "places":
+            self._moved({int(worker): where for worker, where in message["places"].items()})
         elif what == "start":
             self._start_worker(self.slots[message["worker"]], message["token"], now_s)
         elif what == "stop":

@@ -4,7 +4,7 @@ import os
 import signal
 
 from mosq.server.node.store import open_in_redis
-from mosq.server.workers.worker import Worker
+from mosq.server.workers.worker import Given, Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from mosq.config.model import Config
     from mosq.engine import Engine
     from mosq.server.node.store import StorePlace
+    from mosq.server.node.wires import Wires
     from mosq.server.workers.channel import Channel
-    from mosq.server.workers.worker import Given
 
 
 class NodeWorker(Worker):
@@ -25,12 +25,19 @@ class NodeWorker(Worker):
 
     def __init__(                       # parameters: of Worker, with the store
             self, place: int, channel: "Channel", given: "Given", receiving: int, asked: int, covered: int,
-            store: "StorePlace", token: int) -> None:
+            store: "StorePlace", wires: "Wires | None", token: int) -> None:
+        n = len(given.news)
+        if wires is not None:           # all other workers are reached over the network
+            news = [fd if other == place else -1 for other, fd in enumerate(given.news)]
+            given = Given(given.key, [-1] * n, news, given.counts_fd, given.sockets, given.askings, given.http,
+                          given.status_fd)
         super().__init__(place, channel, given, receiving, asked, covered)
-        self._store, self._token = store, token
+        self._store, self._wires, self._token, self._n = store, wires, token, n
 
     def open_store(self, engine: "Engine", config: "Config", report: "Callable[[int, str], None]") -> bool:
-        """Open the store in Redis. Raises OSError."""
+        """Open the store in Redis, and the port for other workers. Raises OSError."""
+        if self._wires is not None:
+            self.wired = self._wires.wired(config.worker - 1, self._token, self._n)
         self._files = self._store.take(config.worker, self._token)
         open_in_redis(engine, config, self._store.name_of(config.worker), self._files, report)
         return True

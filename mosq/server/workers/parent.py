@@ -479,6 +479,12 @@ class Parent:
                 for one in pair:
                     one.close()
 
+    def _unlink(self, slot: Slot) -> None:
+        """Let the others know that a worker has ended: nothing waits for it until there is another one."""
+        for other in self.slots:
+            if other is not slot and other.ready and other.channel is not None:
+                other.channel.send({"do": "link", "peer": slot.place})
+
     def _look(self, slot: Slot, now_s: float, starting: bool) -> None:
         """Start a worker that is due, kill one that is silent, and note the end of one."""
         if slot.due_s is not None and now_s >= slot.due_s and self._round is None:
@@ -495,9 +501,7 @@ class Parent:
         if ended is None:
             return
         counts_ended(self.given.counts_fd, slot.place)
-        for other in self.slots:        # nothing waits for it until there is another one
-            if other is not slot and other.ready and other.channel is not None:
-                other.channel.send({"do": "link", "peer": slot.place})
+        self._unlink(slot)
         if self._round is not None:
             self._round.lost(slot)
         self._order.ended(slot, now_s)

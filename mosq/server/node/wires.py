@@ -1,0 +1,64 @@
+"""The addresses at which the workers of a cluster reach each other. Worker W of a node listens on the node's port + W, W
+from 0, so nothing is handed over inside a node (docs/adr/0042)."""
+
+import os
+import socket
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.cluster.address import Address
+    from mosq.cluster.member import Where
+    from mosq.server.workers.wired import Wired
+
+PORT_MAX = 65535
+
+
+class Wires(NamedTuple):
+    """What a node needs for the connections between workers. `cluster`: the id of the cluster; `host`: a number, not a
+    name."""
+
+    cluster: str
+    secret: bytes
+    host: str
+    port: int
+
+    def wired(self, place: int, token: int, n: int) -> "Wired":
+        """Return the connections of one worker of n, which listens from now on. Raises OSError."""
+        from mosq.cluster.reach import listen
+        from mosq.cluster.wires import Own
+        from mosq.server.workers.wired import Wired
+
+        port = self.port + place
+        try:
+            listening = listen(self.host, port)
+        except OSError as error:
+            raise OSError(f"Unable to listen on {self.host} port {port} for other workers (cluster_listener): "
+                          f"{os.strerror(error.errno or 0)}. Each worker needs a port of its own: from {self.port} to "
+                          f"{self.port + n - 1}.") from None
+        return Wired(Own(self.cluster, self.secret, place, token), listening, n)
+
+
+def address_text(host: str, port: int) -> str:
+    """Return the address that a node announces."""
+    return f"{host} {port}"
+
+
+def place_of(worker: int, where: "Where | None") -> "tuple[str, int, int] | None":
+    """Return host, port and token of a worker, as its peers get them."""
+    if where is None:
+        return None
+    host, port = where.address.split(" ")
+    return host, int(port) + worker, where.token
+
+
+def own_host(named: str, redis: "Address") -> str:
+    """Return this node's address for other nodes, as a number. `named`: what the configuration has; without it, the
+    address from which this machine reaches Redis. Raises OSError."""
+    if named:
+        return str(socket.getaddrinfo(named, None, type=socket.SOCK_STREAM)[0][4][0])
+    host, port = redis.hosts[0]
+    family, kind, _, _, at = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(at)               # sends nothing
+        return str(probe.getsockname()[0])

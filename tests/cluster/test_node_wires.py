@@ -1,0 +1,34 @@
+"""Test the addresses of the workers of a node (mosq/server/node/wires.py)."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from mosq.cluster.address import Address
+from mosq.cluster.member import Where
+from mosq.server.node.wires import Wires, address_text, own_host, place_of
+from tests.harness.broker import free_port
+
+REDIS = Address((("127.0.0.1", 6379),))
+
+
+def test_each_worker_has_the_port_behind_the_one_before() -> None:
+    where = Where(address_text("fe80::1", 7883), 5)
+    assert [place_of(worker, where) for worker in range(2)] == [("fe80::1", 7883, 5), ("fe80::1", 7884, 5)]
+    assert place_of(0, None) is None
+
+
+def test_a_node_announces_a_number() -> None:
+    assert own_host("localhost", REDIS) in ("127.0.0.1", "::1")
+    assert own_host("", REDIS) == "127.0.0.1"
+    with pytest.raises(OSError, match="."):
+        own_host("no such host", REDIS)
+
+
+def test_a_port_in_use_is_an_error_that_names_all_ports() -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port + 1)):
+        with pytest.raises(OSError, match=f"port {port + 1} for other workers .cluster_listener.: Address already in use. .* from {port} to {port + 2}"):
+            Wires("id", b"s" * 32, "127.0.0.1", port).wired(1, 1, 3)

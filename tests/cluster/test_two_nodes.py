@@ -1,0 +1,96 @@
+"""Test two nodes that serve clients at the same time, with a real Redis: messages between their workers, and the death of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from mosq.cluster.address import Address
+from mosq.cluster.registry import Registry
+from mosq.cluster.terms import Terms
+from tests.cluster.servers import Redis
+from tests.cluster.test_serving import LEASE_S, WORKERS, Cluster, Node, publish, receive
+from tests.harness.packets import Suback, Subscribe
+from tests.harness.broker import free_port
+from tests.harness.wire import Wire
+from tests.workers.case import until
+
+pytestmark = pytest.mark.part("redis")
+
+SECRET = b"s" * 32
+
+
+class Linked(Cluster):
+    """A cluster whose nodes have addresses of their own, and the same ports."""
+
+    def __init__(self, redis: Redis) -> None:
+        self.redis = redis
+        self.nodes: list[Node] = []
+        self.port, self.wires_port = free_port(), free_port()
+        registry = Registry(Address((("127.0.0.1", redis.port),)), "mosq", "operator", "r", Terms(LEASE_S, LEASE_S / 2), secret=SECRET)
+        registry.create(WORKERS)
+        self.facts = registry.facts()
+        registry.close()
+
+    def node(self, name: str, config: str = "") -> Node:
+        host = f"127.0.1.{len(self.nodes) + 1}"
+        listeners = f"listener {self.port} {host}\nallow_anonymous true\ncluster_listener {self.wires_port} {host}\n"
+        node = Node(self, name, f"{listeners}cluster_secret_file {{dir}}/secret\n{config}")
+        node.port, node.host = self.port, host
+        (node.dir / "secret").write_bytes(SECRET)
+        (node.dir / "secret").chmod(0o600)
+        self.nodes.append(node)
+        return node
+
+
+@pytest.fixture
+def linked() -> Iterator[Linked]:
+    with Redis() as redis:
+        running = Linked(redis)
+        try:
+            yield running
+        finally:
+            running.close()
+
+
+def shared_out(linked: Linked) -> tuple[Node, Node]:
+    """Start two nodes, and return them when each of them has one worker that serves clients."""
+    first, second = linked.node("a"), linked.node("b")
+    first.spawn()
+    until(lambda: len(linked.tokens()) == WORKERS, first.log)
+    second.spawn()
+    until(lambda: len(first.pids()) == len(second.pids()) == 1, lambda: first.log() + second.log())
+    return first, second
+
+
+def subscribed(node: Node, client_id: str, topic: str, qos: int) -> Wire:
+    client = node.pinned(client_id)
+    client.send(Subscribe(1, ((topic, qos),)))
+    answer = client.read_packet()
+    assert isinstance(answer, Suback) and answer.codes[0] == qos, answer
+    return client
+
+
+def test_messages_between_nodes_and_the_death_of_one(linked: Linked) -> None:
+    first, second = shared_out(linked)
+    # each client of both workers connects to each node: half of them are relayed
+    names = {(node, name): f"{name}" for node, prefix in ((first, "f"), (second, "s")) for name in linked.ids(prefix)}
+    clients = {name: subscribed(node, name, "t/#", 2) for node, name in names}
+    [at_first, at_second] = (node.pinned(linked.ids("p")[place]) for place, node in ((0, first), (1, second)))
+    for n in range(20):
+        publish(at_first if n % 2 else at_second, n, 1 + n % 2)
+    for client in clients.values():
+        got = receive(client, 20)
+        for parity in (0, 1):
+            assert [one for one in got if one[0] % 2 == parity] == [(n, 1 + n % 2) for n in range(parity, 20, 2)]
+        client.close()
+    publish(at_first, 20, 2)
+    second.die()
+    until(lambda: len(first.pids()) == WORKERS, first.log)
+    publisher = first.pinned(linked.ids("q")[0])
+    publish(publisher, 21, 1)
+    for name in clients:
+        client = first.pinned(name)
+        assert first.present
+        assert receive(client, 2) == [(20, 2), (21, 1)]
