@@ -29,6 +29,6 @@ def test_a_node_announces_a_number() -> None:
 
 def test_a_port_in_use_is_an_error_that_names_all_ports() -> None:
     port = free_port()
-    with socket.create_server(("127.0.0.1", port + 1)):
-        with pytest.raises(OSError, match=f"port {port + 1} for other workers .cluster_listener.: Address already in use. .* from {port} to {port + 2}"):
-            Wires("id", b"s" * 32, "127.0.0.1", port).wired(1, 1, 3)
+    text = f"port {port + 1} for other workers .cluster_listener.: Address already in use. .* from {port} to {port + 2}"
+    with socket.create_server(("127.0.0.1", port + 1)), pytest.raises(OSError, match=text):
+        Wires("id", b"s" * 32, "127.0.0.1", port).wired(1, 1, 3)

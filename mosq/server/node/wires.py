@@ -15,7 +15,7 @@ PORT_MAX = 65535
 
 
 class Wires(NamedTuple):
-    """What a node needs for the connections between workers. `cluster`: the id of the cluster; `host`: a number, not a
+    """The parameters of a node for the connections between workers. `cluster`: the id of the cluster; `host`: a number, not a
     name."""
 
     cluster: str
