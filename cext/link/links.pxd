@@ -59,8 +59,9 @@ cdef int link_restore_hole(Links* x, uint32_t slot, uint64_t number) noexcept no
 
 # ---- connections. Errors are negative, and close the connection: x.error, link_error_text
 cdef void link_connected(Links* x, uint32_t slot) noexcept nogil
-# Read HELLO from a new connection. Return the bytes read, 0 = more are needed, or an error: close the connection.
-cdef int64_t link_accept(Links* x, const uint8_t* p, size_t n, void* connection, uint32_t* slot) noexcept nogil
+# Read HELLO from a new connection. `proved`: the worker that a handshake has proved to be at its other end, and HELLO must name it; from n on: there was
+# no handshake, because the parent made the socket. Return the bytes read, 0 = more are needed, or an error: close the connection.
+cdef int64_t link_accept(Links* x, const uint8_t* p, size_t n, void* connection, uint32_t proved, uint32_t* slot) noexcept nogil
 # Return the bytes of the whole frames that were read; the next one waits if ops.message found no memory. After an error the connection is closed
 # (ops.close was called).
 cdef int64_t link_read(Links* x, uint32_t slot, int way, const uint8_t* p, size_t n) noexcept nogil

@@ -101,13 +101,20 @@ cdef void link_connected(Links* x, uint32_t slot) noexcept nogil:
     out_connected(x, slot)
 
 
-cdef int64_t link_accept(Links* x, const uint8_t* p, size_t n, void* connection, uint32_t* slot) noexcept nogil:
+cdef int64_t link_accept(Links* x, const uint8_t* p, size_t n, void* connection, uint32_t proved, uint32_t* slot) noexcept nogil:
     cdef LinkFrame f
     cdef int taken = link_decode(p, n, x.limits.frame_max, &f)
     cdef int error
     if taken == 0:
         return 0
-    error = taken if taken < 0 else wrong(c'T') if f.type != LF_HELLO else in_hello(x, &f, connection)
+    if taken < 0:
+        error = taken
+    elif f.type != LF_HELLO:
+        error = wrong(c'T')
+    elif proved < x.n and f.slot != proved:
+        error = wrong(c's')                       # it would take the place of another worker's link
+    else:
+        error = in_hello(x, &f, connection)
     if error != 0:
         x.error = error
         return error

@@ -125,7 +125,7 @@ cdef void op_forget(void* owner, uint32_t slot, uint64_t log, uint64_t identity)
     pass
 
 
-def receive(list steps, uint64_t off=0):
+def receive(list steps, uint64_t off=0, uint32_t proved=2):
     """Run steps at a receiver, each ("accept" or "read", frame) or ("commit", batch); messages need batch 1. Return, for each step,
     (error or "", highest ACK, messages delivered)."""
     cdef Links x
@@ -155,7 +155,7 @@ def receive(list steps, uint64_t off=0):
         else:
             data = encode(value)
             if what == "accept":
-                answer = link_accept(&x, <const uint8_t*><char*>data, len(data), NULL, &slot)
+                answer = link_accept(&x, <const uint8_t*><char*>data, len(data), NULL, proved, &slot)
             else:
                 answer = link_read(&x, 1, LINK_IN, <const uint8_t*><char*>data, len(data))
         link_turn(&x)

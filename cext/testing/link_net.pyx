@@ -138,7 +138,7 @@ cdef void net_read(World* g, Connection* k, bint back) noexcept nogil:
         d.seen += n if g.quiet else 1 + chance(g, n)
         g.moved += 1
     if not back and not k.bound:
-        taken = link_accept(&w.links, d.data + d.taken, d.seen - d.taken, k, &slot)
+        taken = link_accept(&w.links, d.data + d.taken, d.seen - d.taken, k, w.links.n, &slot)
         if taken < 0:
             note(g, b"worker %lld refuses a connection of %lld", w.index, k.a, 0)
             side_close(g, k, 0)

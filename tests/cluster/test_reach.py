@@ -8,15 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from cext.testing import link_api
 from mosq.cluster import wires
 from mosq.cluster.reach import PER_ADDRESS
 from tests.cli.certified import context, site_files
-from tests.cluster.pair import WIRES_HOST, Node, cluster, id_of, introduce, three_ports
+from tests.cluster.pair import SECRET, WIRES_HOST, Node, cluster, id_of, introduce, three_ports
 from tests.harness.broker import free_port
 from tests.harness.packets import Connect, Disconnect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Will
 from tests.harness.properties import P
 from tests.harness.proxy import Proxy
 from tests.harness.wire import Wire
+from tests.link.test_frames import HELLO
 from tests.workers.case import accepted, until
 from tests.workers.test_links import NO_RETAINED, publish, received, subscribe
 
@@ -273,6 +275,20 @@ def test_garbage_is_refused(nodes: list[Node]) -> None:
         with contextlib.suppress(ConnectionResetError):
             assert sock.recv(100) == b""
     nodes[0].wait_log("a connection from 127.0.0.8 is refused: the other side does not speak the protocol of workers")
+
+
+def test_a_worker_cannot_open_the_link_of_another_one() -> None:
+    """Prove to be worker 3, and send the HELLO of worker 2."""
+    side = wires.Dialling(wires.Own("one", SECRET, 2, 1), bytes(wires.NONCE_BYTES), wires.LINK, 0)
+    hello = link_api.encode({"type": HELLO, "version": 1, "slot": 1, "workers": 3, "log": 5, "run": 1})
+    with cluster(3) as nodes, stranger(nodes[0]) as sock:
+        sock.sendall(side.begin())
+        while side.wants:
+            sock.sendall(side.take(sock.recv(side.wants)))
+        sock.sendall(hello)
+        with contextlib.suppress(ConnectionResetError):
+            assert sock.recv(100) == b""
+        nodes[0].wait_log("worker 3 has sent a frame with a wrong number of the worker")
 
 
 def test_half_handshakes_of_a_stranger_are_bounded_and_delay_no_worker() -> None:

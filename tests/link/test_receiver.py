@@ -33,6 +33,11 @@ def test_a_hello_of_an_older_run_is_refused() -> None:
     assert [error for error, _, _ in link_api.receive(steps, 1 << RULES["stale_run"])] == ["", ""]
 
 
+def test_a_hello_of_another_worker_than_the_handshake_has_proved_is_refused() -> None:
+    assert [error for error, _, _ in link_api.receive([hello(1)], proved=1)] == [""]
+    assert [error for error, _, _ in link_api.receive([hello(1)], proved=0)] == ["number of the worker"]
+
+
 def test_a_snapshot_of_retained_messages_ends_when_all_that_it_shows_is_committed() -> None:
     """Otherwise a subscriber may get a message, or none, that the kill of the owner takes back."""
     assert link_api.snapshot_ends() == (False, True)

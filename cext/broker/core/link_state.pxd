@@ -17,6 +17,7 @@ cdef enum:
 ctypedef struct LinkConn:       # a socket of a link
     Conn conn                   # first: the reactor has a pointer to it, with CONN_PEER
     uint32_t slot
+    uint32_t proved             # the worker that a handshake has proved to be at the other end; NO_SLOT: there was none
     uint8_t way                 # LINK_OUT, LINK_IN
     uint8_t gone                # 1: the socket has failed, or the other worker has closed it
 

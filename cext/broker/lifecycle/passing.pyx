@@ -39,6 +39,7 @@ from cext.broker.core.pending_packet cimport PACKET_PENDING, path_of, proxied_of
 from cext.broker.core.stats cimport REFUSED_MEMORY
 from cext.broker.core.workers cimport Passage, WORKERS_MAX, Workers, log_own, relay_other, worker_of_id, workers_of, workers_publish
 from cext.broker.lifecycle.accept cimport client_open, client_welcome, descriptor_below_limit, newcomer_grew, refuse_connection
+from cext.broker.core.link_state cimport NO_SLOT
 from cext.broker.links.sockets cimport link_accepted
 from cext.broker.lifecycle.session_lifecycle cimport client_end
 from cext.broker.lifecycle.wires cimport names_fill, wire_head, wire_input, wire_take, wires_wake
@@ -497,7 +498,7 @@ cdef void client_received(Broker* b, const Move* m, size_t n, const int* fds) no
     cdef int fd
     cdef Client* c
     if m.is_link:
-        link_accepted(b, fds[0])
+        link_accepted(b, NO_SLOT, fds[0])
         return
     fd = descriptor_below_limit(b, fds[0])
     if fd < 0:

@@ -94,7 +94,7 @@ cdef void wire_serve(Broker* b, uint32_t place, int what, int fd) noexcept nogil
         mosq_wanted_clear(&w.links_wanted, <uint64_t>1 << place)        # this is the link
         link_replace(b, place, fd)
     elif what == WIRE_IN:
-        link_accepted(b, fd)
+        link_accepted(b, place, fd)
     elif what == WIRE_RELAY:
         arrival_add(b, w, fd)
     elif what == WIRE_CLOSE:

@@ -16,7 +16,9 @@ cdef void links_of_close(Broker* b, uint32_t slot) noexcept nogil
 cdef LinkConn* socket_take(Broker* b, uint32_t slot, int way, int fd) noexcept nogil
 # What the reactor reports about a connection with CONN_PEER.
 cdef void link_begin(Broker* b, uint32_t slot, int fd) noexcept nogil      # the socket of a new link to a worker
-cdef void link_accepted(Broker* b, int fd) noexcept nogil                 # of one that another worker has opened
+# The socket of a link that another worker has opened. `proved`: the slot that its handshake has proved, and its HELLO must have; NO_SLOT: the parent made
+# the socket.
+cdef void link_accepted(Broker* b, uint32_t proved, int fd) noexcept nogil
 cdef size_t link_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexcept nogil
 cdef void link_lost(Broker* b, Conn* conn) noexcept nogil
 cdef void link_empty(Broker* b, Conn* conn) noexcept nogil       # all output is sent

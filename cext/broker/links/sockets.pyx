@@ -53,6 +53,7 @@ cdef LinkConn* socket_take(Broker* b, uint32_t slot, int way, int fd) noexcept n
         return NULL
     c.conn.flags |= CONN_PEER | CONN_INNER
     c.slot = slot
+    c.proved = NO_SLOT
     c.way = <uint8_t>way
     return c
 
@@ -70,7 +71,7 @@ cdef void link_sockets(Broker* b, uint32_t slot, int out_fd, int in_fd) noexcept
     l.due = 1
     if out_fd >= 0:
         link_begin(b, slot, out_fd)
-        link_accepted(b, in_fd)
+        link_accepted(b, NO_SLOT, in_fd)
 
 
 cdef void links_of_close(Broker* b, uint32_t slot) noexcept nogil:
@@ -98,8 +99,10 @@ cdef void link_begin(Broker* b, uint32_t slot, int fd) noexcept nogil:
         links_of(b).due = 1
 
 
-cdef void link_accepted(Broker* b, int fd) noexcept nogil:
-    socket_take(b, NO_SLOT, LINK_IN, fd)          # HELLO reports the slot: socket_bind
+cdef void link_accepted(Broker* b, uint32_t proved, int fd) noexcept nogil:
+    cdef LinkConn* c = socket_take(b, NO_SLOT, LINK_IN, fd)         # HELLO reports the slot: socket_bind
+    if c != NULL:
+        c.proved = proved
 
 
 cdef void socket_close(void* broker, uint32_t slot, int way) noexcept nogil:
@@ -201,9 +204,9 @@ cdef void log_refused(Broker* b, uint32_t slot) noexcept nogil:
 cdef size_t first_frame(Broker* b, LinkConn* c, const uint8_t* p, size_t n) noexcept nogil:
     """Read HELLO. Return the bytes used."""
     cdef uint32_t slot
-    cdef int64_t used = link_accept(&links_of(b).links, p, n, c, &slot)
+    cdef int64_t used = link_accept(&links_of(b).links, p, n, c, c.proved, &slot)
     if used < 0:
-        log_refused(b, NO_SLOT)
+        log_refused(b, c.proved)
         if c.slot != NO_SLOT:
             socket_close(b, c.slot, LINK_IN)
         conn_close(&b.reactor, &c.conn)
