@@ -102,8 +102,8 @@ class NodeParent(Parent):
                                      "are in Redis.")
         if at is not None:
             if at[1] + len(self.slots) - 1 > PORT_MAX:
-                raise CannotStartError(f"Error: Each of the {len(self.slots)} workers needs a port of its own for other "
-                                       f"workers, from cluster_listener on. Expected a port up to "
+                raise CannotStartError(f"Error: Each of the {len(self.slots)} workers needs a port of its own, from "
+                                       "cluster_listener on. Expected a port up to "
                                        f"{PORT_MAX - len(self.slots) + 1}.", EXIT_CONFIG)
             self._wires = Wires(opened["id"], secret, host, at[1])
         self._lease_s = opened["lease_s"]

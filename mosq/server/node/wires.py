@@ -1,5 +1,5 @@
-"""The addresses at which the workers of a cluster reach each other. Worker W of a node listens on the node's port + W, W
-from 0, so nothing is handed over inside a node (docs/adr/0042)."""
+"""The addresses at which the workers of a cluster reach each other. A worker listens on the port of its node plus its
+number from 0, so nothing is handed over inside a node (docs/adr/0042)."""
 
 import os
 import socket
@@ -15,8 +15,8 @@ PORT_MAX = 65535
 
 
 class Wires(NamedTuple):
-    """The parameters of a node for the connections between workers. `cluster`: the id of the cluster; `host`: a number, not a
-    name."""
+    """The parameters of a node for the connections between workers. `cluster`: the id of the cluster; `host`: a number,
+    not a name."""
 
     cluster: str
     secret: bytes
