@@ -215,7 +215,7 @@ def test_the_configuration_names_its_lines_and_hides_secrets(scene: Scene) -> No
     for name in ("config", "system", "log", "statistics", "clients"):
         text = json.dumps(scene.get(name)[1])
         assert "SECRET" not in text and "$7$" not in text and "a secret" not in text, name
-    assert set(SECRETS) == {"remote_password", "local_password", "bridge_psk", "tls_engine_kpass_sha1"}
+    assert set(SECRETS) == {"remote_password", "local_password", "bridge_psk", "tls_engine_kpass_sha1", "cluster"}
 
 
 @pytest.mark.one_process("with workers, the dashboard's log has the lines of worker 1 only")
