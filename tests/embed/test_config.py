@@ -116,6 +116,7 @@ def test_an_option_that_a_file_may_have_once_can_be_overridden():
     assert (config.listeners[0].listener_auto_id_prefix, config.pid_file, config.log_dest) == ("b-", "/b", ("none",))
 
 
+@pytest.mark.one_process("with workers, the contradiction between both options is found first")
 def test_a_broker_inside_a_program_is_no_node_of_a_cluster() -> None:
     with pytest.raises(mosq.ConfigError, match="cannot be a node of a cluster"):
         mosq.Broker("cluster redis://127.0.0.1\ncluster_node a\npersistence true\n")
