@@ -209,7 +209,7 @@ def whole_read(data, own_drops, records):
     stats = {name: value for name, value in zip(STATS, values, strict=True) if name is not None}
     stats |= {alias: stats[name] for alias, name in ALIASES.items()}
     return records.WholeFigures(stats, listener_drops_read(b"".join(drops)), observed_read(data[at:links_at]) if is_observed else None, cpu_us,
-                                now_ms - began_ms, [max(0, now_ms - told) if told else None for told, *_ in each],
+                                now_ms - began_ms, [max(0, now_ms - wrote_ms) if wrote_ms else None for wrote_ms, *_ in each],
                                 list(zip(*[iter(WHOLE_LINKS.unpack_from(data, links_at)[:2 * len(each)])] * 2, strict=True)),
                                 WHOLE_LOGINS.unpack_from(data, logins_at), [records.WorkerLoad(*load) for _, *load in each])
 

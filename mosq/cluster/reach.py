@@ -21,6 +21,7 @@ import select
 import socket
 import threading
 import time
+from typing import NamedTuple
 
 from mosq.cluster import wires
 from mosq.cluster.wires import LINK, RELAY, Accepting, Dialling, Own, WireError
@@ -45,16 +46,12 @@ DEAD_MS, IDLE_S, PROBE_S, PROBES = 5000, 2, 1, 3
 WIRE_OUT, WIRE_IN, WIRE_READY, WIRE_RELAY, WIRE_CLOSE = 1, 2, 3, 4, 5     # of cext/broker/lifecycle/wires.pxd
 
 
-class Place:
+class Place(NamedTuple):
     """The address of a worker's process with this token. `host`: a number, not a name."""
 
-    def __init__(self, host: str, port: int, token: int) -> None:
-        self.host, self.port, self.token = host, port, token
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Place) and vars(self) == vars(other)
-
-    __hash__ = None         # type: ignore[assignment]
+    host: str
+    port: int
+    token: int
 
 
 class _Peer:
@@ -97,7 +94,6 @@ class Reach:
         self._new: dict[int, Place | None] | None = None
         self._lock = threading.Lock()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._stopping = False
         self._poll = select.epoll()
         listening.setblocking(False)
         for fd in (listening.fileno(), self._wake, engine.wires_fd()):
@@ -117,22 +113,11 @@ class Reach:
             self._new = {**(self._new or {}), **places}
         os.eventfd_write(self._wake, 1)
 
-    def stop(self) -> None:
-        """End the thread, and close what the engine does not have."""
-        self._stopping = True
-        os.eventfd_write(self._wake, 1)
-        self._thread.join()
-        for shake in [*self._shakes.values()]:
-            self._end(shake)
-        self._listening.close()
-        self._poll.close()
-        os.close(self._wake)
-
     # ---- the thread
 
     def _run(self) -> None:
         try:
-            while not self._stopping:
+            while True:
                 self._turn()
         except RuntimeError:
             pass                        # the engine has ended
@@ -196,6 +181,7 @@ class Reach:
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         side = Dialling(self._own, os.urandom(wires.NONCE_BYTES), kind, slot, peer.least)
         shake = _Shake(sock, side, time.monotonic() + HANDSHAKE_S, slot, f"worker {slot + 1} at {host}:{port}")
+        self._shakes[sock.fileno()] = shake
         try:
             sock.setblocking(False)
             prepare(sock)
@@ -203,10 +189,8 @@ class Reach:
         except BlockingIOError:
             pass
         except OSError as error:
-            self._shakes[sock.fileno()] = shake
             self._unreachable(shake, error)
             return
-        self._shakes[sock.fileno()] = shake
         self._poll.register(sock.fileno(), select.EPOLLOUT)
 
     def _connected(self, shake: _Shake) -> None:

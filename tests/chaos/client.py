@@ -452,11 +452,11 @@ class Subscriber(Session):
         audit = self.chaos.audit
         got = audit.sessions.get(self.audited, {}).get(message[0])
         if dup and got is not None:
-            told = got.told_at.get(message[1])
+            handled = got.told_at.get(message[1])
             once = audit.publishers[message[0]].copies_allowed(message[1]) == 1
-            if once and told is not None and self.chaos.on_record(*told):
-                kills = ", ".join(f"{o.began_at - told[1]:.2f}" for o in self.chaos.outages if o.began_at > told[0])
-                audit.fault("again", f"{self.client_id} got {message} again {time.monotonic() - told[1]:.2f} s after the broker had read its "
+            if once and handled is not None and self.chaos.on_record(*handled):
+                kills = ", ".join(f"{o.began_at - handled[1]:.2f}" for o in self.chaos.outages if o.began_at > handled[0])
+                audit.fault("again", f"{self.client_id} got {message} again {time.monotonic() - handled[1]:.2f} s after the broker had read its "
                             f"acknowledgement; kills after that: {kills or 'none'} s")
         audit.delivered(self.audited, *message, dup)
         if qos:

@@ -29,10 +29,10 @@ LEASE_S = 2.0
 class Cluster:
     """A Redis with a cluster, and its nodes."""
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis, secret: bytes = b"") -> None:
         self.redis = redis
         self.nodes: list[Node] = []
-        registry = Registry(Address((("127.0.0.1", redis.port),)), "mosq", "operator", "r", Terms(LEASE_S, LEASE_S / 2))
+        registry = Registry(Address((("127.0.0.1", redis.port),)), "mosq", "operator", "r", Terms(LEASE_S, LEASE_S / 2), secret=secret)
         until(lambda: created(registry))
         self.facts: Facts = registry.facts()
         registry.close()

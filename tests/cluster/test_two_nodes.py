@@ -6,11 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mosq.cluster.address import Address
-from mosq.cluster.registry import Registry
-from mosq.cluster.terms import Terms
 from tests.cluster.servers import Redis
-from tests.cluster.test_serving import LEASE_S, WORKERS, Cluster, Node, publish, receive
+from tests.cluster.test_serving import WORKERS, Cluster, Node, publish, receive
 from tests.harness.packets import Suback, Subscribe
 from tests.harness.broker import free_port
 from tests.harness.wire import Wire
@@ -25,22 +22,16 @@ class Linked(Cluster):
     """A cluster whose nodes have addresses of their own, and the same ports."""
 
     def __init__(self, redis: Redis) -> None:
-        self.redis = redis
-        self.nodes: list[Node] = []
+        super().__init__(redis, SECRET)
         self.port, self.wires_port = free_port(), free_port()
-        registry = Registry(Address((("127.0.0.1", redis.port),)), "mosq", "operator", "r", Terms(LEASE_S, LEASE_S / 2), secret=SECRET)
-        registry.create(WORKERS)
-        self.facts = registry.facts()
-        registry.close()
 
     def node(self, name: str, config: str = "") -> Node:
         host = f"127.0.1.{len(self.nodes) + 1}"
         listeners = f"listener {self.port} {host}\nallow_anonymous true\ncluster_listener {self.wires_port} {host}\n"
-        node = Node(self, name, f"{listeners}cluster_secret_file {{dir}}/secret\n{config}")
+        node = super().node(name, f"{listeners}cluster_secret_file {{dir}}/secret\n{config}")
         node.port, node.host = self.port, host
         (node.dir / "secret").write_bytes(SECRET)
         (node.dir / "secret").chmod(0o600)
-        self.nodes.append(node)
         return node
 
 
@@ -75,8 +66,7 @@ def subscribed(node: Node, client_id: str, topic: str, qos: int) -> Wire:
 def test_messages_between_nodes_and_the_death_of_one(linked: Linked) -> None:
     first, second = shared_out(linked)
     # each client of both workers connects to each node: half of them are relayed
-    names = {(node, name): f"{name}" for node, prefix in ((first, "f"), (second, "s")) for name in linked.ids(prefix)}
-    clients = {name: subscribed(node, name, "t/#", 2) for node, name in names}
+    clients = {name: subscribed(node, name, "t/#", 2) for node, prefix in ((first, "f"), (second, "s")) for name in linked.ids(prefix)}
     [at_first, at_second] = (node.pinned(linked.ids("p")[place]) for place, node in ((0, first), (1, second)))
     for n in range(20):
         publish(at_first if n % 2 else at_second, n, 1 + n % 2)

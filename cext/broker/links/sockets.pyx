@@ -75,18 +75,18 @@ cdef void link_sockets(Broker* b, uint32_t slot, int out_fd, int in_fd) noexcept
 
 
 cdef void links_of_close(Broker* b, uint32_t slot) noexcept nogil:
-    cdef BrokerLinks* l = links_of(b)
-    cdef int way
-    for way in range(2):
-        if l.peers[slot].conns[way] != NULL:
-            link_broken(&l.links, slot, way)
-            socket_close(b, slot, way)
+    link_close(b, slot, LINK_OUT)
+    link_close(b, slot, LINK_IN)
+
+
+cdef void link_close(Broker* b, uint32_t slot, int way) noexcept nogil:
+    if links_of(b).peers[slot].conns[way] != NULL:
+        link_broken(&links_of(b).links, slot, way)
+        socket_close(b, slot, way)
 
 
 cdef void link_replace(Broker* b, uint32_t slot, int fd) noexcept nogil:
-    if links_of(b).peers[slot].conns[LINK_OUT] != NULL:
-        link_broken(&links_of(b).links, slot, LINK_OUT)
-        socket_close(b, slot, LINK_OUT)
+    link_close(b, slot, LINK_OUT)
     links_of(b).closed &= ~(<uint64_t>1 << slot)
     link_begin(b, slot, fd)
 

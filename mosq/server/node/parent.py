@@ -14,7 +14,7 @@ import time
 
 from mosq.cluster.entries import Announcement
 from mosq.cluster.secret import read_secret
-from mosq.config.cluster import address_of, listener_of
+from mosq.config.cluster import UINT16_MAX, address_of, listener_of
 from mosq.engine import continue_when_parent_ends
 from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
 from mosq.server import process, signals
@@ -24,7 +24,7 @@ from mosq.server.node.agent import Identity, run_agent
 from mosq.server.node.lease import Lease
 from mosq.server.node.slot import NodeSlot
 from mosq.server.node.store import StorePlace
-from mosq.server.node.wires import PORT_MAX, Wires, address_text, own_host
+from mosq.server.node.wires import Wires, address_text, own_host
 from mosq.server.node.worker import NodeWorker
 from mosq.server.storage import store_root
 from mosq.server.workers.channel import channel_pair
@@ -101,10 +101,10 @@ class NodeParent(Parent):
             self.log.report(WARNING, f"Warning: The sessions and messages in {left} are not read: those of a cluster "
                                      "are in Redis.")
         if at is not None:
-            if at[1] + len(self.slots) - 1 > PORT_MAX:
+            if at[1] + len(self.slots) - 1 > UINT16_MAX:
                 raise CannotStartError(f"Error: Each of the {len(self.slots)} workers needs a port of its own, from "
                                        "cluster_listener on. Expected a port up to "
-                                       f"{PORT_MAX - len(self.slots) + 1}.", EXIT_CONFIG)
+                                       f"{UINT16_MAX - len(self.slots) + 1}.", EXIT_CONFIG)
             self._wires = Wires(opened["id"], secret, host, at[1])
         self._lease_s = opened["lease_s"]
         self._store = StorePlace(address_of(config), config.cluster_name, opened["id"], opened["replicas"])
@@ -196,8 +196,7 @@ class NodeParent(Parent):
 
     def _tell_places(self, slot: "Slot", places: "dict[int, Any]") -> None:
         if slot.channel is not None:
-            slot.channel.send({"do": "places", "places": {place: where for place, where in places.items()
-                                                          if place != slot.place}})
+            slot.channel.send({"do": "places", "places": places})
 
     def _report_ready(self, slot: "Slot") -> None:
         self._served = True

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from mosq.cluster.member import Where
     from mosq.server.workers.wired import Wired
 
-PORT_MAX = 65535
-
 
 class Wires(NamedTuple):
     """The parameters of a node for the connections between workers. `cluster`: the id of the cluster; `host`: a number,

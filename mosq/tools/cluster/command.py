@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import click
 
 from mosq.cluster.errors import AwayError, RefusedError
+from mosq.tools.table import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -204,13 +205,12 @@ def answering() -> "Iterator[None]":
 def _show(found: "Overview") -> None:
     click.echo(f"cluster {found.cluster}: {found.workers} workers, lease {found.lease_s:g} s, "
                f"{found.replicas} replicas")
-    rows = [("NODE", "STATE", "CAPACITY", "WORKERS", "VERSION", "ADDRESS")]
+    rows: list[tuple[str, ...]] = [("NODE", "STATE", "CAPACITY", "WORKERS", "VERSION", "ADDRESS")]
     for node in found.nodes:
         state = "leaves" if node["leaving"] else "lives" if node["alive"] else "silent"
         workers = ",".join(map(str, node["workers"])) or "-"
         rows.append((node["name"], state, str(node["capacity"]), workers, node["version"], node["address"] or "-"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        click.echo("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
+    for row in table(rows):
+        click.echo(row)
     for line in found.trouble:
         click.echo(f"! {line}")
