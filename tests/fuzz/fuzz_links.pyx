@@ -111,7 +111,8 @@ cdef void greet(Links* x) noexcept nogil:
     memset(&s, 0, sizeof(s))
     f.type, f.version, f.slot, f.workers, f.log, f.run = LF_HELLO, LINK_VERSION, 1, 2, 5, 1
     n = link_head_put(out, &f)
-    must(link_accept(x, out, n, NULL, &slot) == n and slot == 1)
+    must(link_accept(x, out, n, NULL, 0, &slot) < 0)              # another worker has proved that it is worker 0
+    must(link_accept(x, out, n, NULL, 1, &slot) == n and slot == 1)
     link_connected(x, 1)
     f.type = LF_WELCOME
     n = link_head_put(out, &f)

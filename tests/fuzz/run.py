@@ -1,7 +1,7 @@
 """Build the fuzz targets with clang, ASan and UBSan, and run each: ``python tests/fuzz/run.py --seconds 30``.
 
 Each target begins with the seeds of the tests and with the inputs in tests/fuzz/corpora, which earlier runs have found.
-`--corpora` runs each of these inputs once. `--save` reduces the inputs that this machine has found to a few with the same
+`--corpora` runs each of these inputs once. `--translate` finds the functions of cext/ that a target no longer calls correctly. `--save` reduces the inputs that this machine has found to a few with the same
 coverage, and packs them into tests/fuzz/corpora.
 
 Exit status: 0: all targets ran; 1: a target crashed (its input is under build/fuzz/crashes/); 2: the build failed.
@@ -16,6 +16,10 @@ import sys
 import sysconfig
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from setuptools import Extension
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "fuzz"
@@ -81,15 +85,20 @@ def run(command: list[str]) -> None:
         raise SystemExit(2)
 
 
-def build(cc: str) -> Path:
-    """Build the harness, and each room as a separate module under LIB; return the harness."""
+def translate() -> "list[Extension]":
+    """Translate each room and each target to C, and return the modules."""
     from Cython.Build import cythonize
 
     os.chdir(ROOT)
+    options = {"build_dir": str(BUILD / "cython"), "compiler_directives": DIRECTIVES, "quiet": True}
+    return cythonize(sources(), **options)  # type: ignore[no-untyped-call,no-any-return]
+
+
+def build(cc: str) -> Path:
+    """Build the harness, and each room as a separate module under LIB; return the harness."""
     include = sysconfig.get_paths()["include"]
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    options = {"build_dir": str(BUILD / "cython"), "compiler_directives": DIRECTIVES, "quiet": True}
-    for ext in cythonize(sources(), **options):  # type: ignore[no-untyped-call]
+    for ext in translate():
         out = LIB / (ext.name.replace(".", "/") + suffix)
         source = Path(ext.sources[0])
         if out.exists() and out.stat().st_mtime > source.stat().st_mtime:
@@ -208,11 +217,15 @@ def main() -> int:
     parser.add_argument("--corpora", action="store_true", help="run each packed input and each seed once, without new ones")
     parser.add_argument("--save", action="store_true", help="pack the inputs of this machine into tests/fuzz/corpora")
     known = list(MODULE)
+    parser.add_argument("--translate", action="store_true", help="translate the targets to C and run none; `make lint` does that")
     parser.add_argument("targets", nargs="*", metavar="target", help=f"which: {', '.join(known)} (default: all)")
     args = parser.parse_args()
     unknown = [t for t in args.targets if t not in known]
     if unknown:
         parser.error(f"unknown targets: {', '.join(unknown)}")
+    if args.translate:
+        translate()
+        return 0
     harness = build(clang())
     if args.save:
         for target in args.targets or known:

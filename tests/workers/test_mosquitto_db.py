@@ -122,11 +122,19 @@ def test_the_file_is_written_on_sigusr1_while_workers_run() -> None:
 def test_autosave_counts_the_changes_of_all_workers(options: str) -> None:
     with Workers(2, STORE + options) as broker:
         for number in (1, 2):
-            client = broker.connect(broker.id_on(number), clean=True)
-            for i in range(2):
-                client.send(Publish(f"r/{number}/{i}", b"kept", 1, 5, retain=True))
-                assert isinstance(client.read_packet(), Puback)
-        until(lambda: file_of(broker).exists() and len(content(file_of(broker))[2]) == 4, broker.log)
+            session, publisher = broker.id_on(number), broker.connect(broker.id_on(number))
+            client = broker.connect(session, props=SESSION)
+            client.send(Subscribe(3, ((session, 1),)))
+            assert isinstance(client.read_packet(), Suback)
+            client.close()
+
+            def queued(session: str = session, publisher: Wire = publisher) -> bool:
+                """Queue a message of this worker for its session; return whether the file has one."""
+                publisher.send(Publish(session, b"queued", 1, 5))
+                assert isinstance(publisher.read_packet(), Puback)
+                return file_of(broker).exists() and (session, b"queued") in content(file_of(broker))[3]
+
+            until(queued, broker.log)
 
 
 @pytest.mark.parametrize("options", ["", "persistence true\nmosquitto_db false\n", "persistence true\ndurability none\n"])
