@@ -33,12 +33,16 @@ def way_of(folder: str) -> str:
 
 
 def requirements(extra: str, folder: str = FOLDER) -> list[str]:
-    """Return the packages of an extra in the form of pip; an empty list if mosq lacks its metadata."""
+    """Return the packages of an extra in the form of pip; an empty list if mosq lacks its metadata, or may not read
+    it: a broker gives up its rights before a reload."""
     if way_of(folder) == CHECKOUT:
-        import tomllib
+        try:
+            import tomllib
 
-        with open(os.path.join(folder, "pyproject.toml"), "rb") as file:
-            return list(tomllib.load(file)["project"]["optional-dependencies"][extra])
+            with open(os.path.join(folder, "pyproject.toml"), "rb") as file:
+                return list(tomllib.load(file)["project"]["optional-dependencies"][extra])
+        except (ImportError, OSError):
+            return []
     from importlib.metadata import distributions
 
     for one in distributions(name="mosq", path=[folder]):

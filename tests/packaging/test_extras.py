@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import tomllib
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -44,6 +45,16 @@ def test_a_checkout_names_the_packages_of_pyproject() -> None:
     for extra in ("bench", "http", "jwt", "pipeline", "socks", "top"):
         wanted = " ".join(f"'{one}'" for one in DECLARED[extra])
         assert install_advice(extra) == f"{sys.executable} -m pip install {wanted}"
+
+
+@pytest.mark.parametrize("unreadable", ["tomllib", "pyproject.toml"])
+def test_a_checkout_that_the_user_may_not_read_names_the_extra(unreadable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    if unreadable == "tomllib":
+        monkeypatch.setitem(sys.modules, "tomllib", None)       # its import raises ImportError
+    else:
+        monkeypatch.setattr("builtins.open", Mock(side_effect=PermissionError))
+    assert install_advice("jwt", str(tmp_path)) == f"{sys.executable} -m pip install 'mosq[jwt]'"
 
 
 def test_a_wheel_names_the_packages_of_its_metadata(tmp_path: Path) -> None:
