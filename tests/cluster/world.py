@@ -212,7 +212,9 @@ class Node:
         self.world.started(self, worker, token)
 
     def stop(self, worker: int) -> None:
-        self.world.after(self.world.random.random() * 1.5, self.stopped, self.runs, worker, self.running[worker])
+        start = self.running.get(worker)
+        if start is not None:               # otherwise it has ended, and the agent, which is busy, takes that event later
+            self.world.after(self.world.random.random() * 1.5, self.stopped, self.runs, worker, start)
 
     def stopped(self, run: int, worker: int, start: tuple[int, int]) -> None:
         if run == self.runs and self.paused:
@@ -341,6 +343,8 @@ class World:
         if not owner.name or owner.name == node.name or not entry_of(request.entry).name:
             return
         other = next(one for one in self.nodes if one.name == owner.name)
+        if other.leaving and self.primary is not None and other.name not in self.primary.state.beats:
+            return                          # it has left, and the answer to that is on its way
         if other.up and not other.faults and other.member.run == owner.run and self.now - other.well_s > WELL_S:
             raise Violation(f"{node.name} takes {owner.name} for dead, which is well since {other.well_s:.3f}")
 
