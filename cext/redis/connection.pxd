@@ -26,6 +26,7 @@ ctypedef struct Redis:
 # Connect, find the primary, log in. Return 0, or -1 with r.why.
 cdef int redis_connect(Redis* r) noexcept nogil
 cdef void redis_disconnect(Redis* r) noexcept nogil
+cdef void redis_leave(Redis* r) noexcept nogil          # this place is not the primary: disconnect, and begin with the next place (a Sentinel is asked again)
 cdef void redis_fini(Redis* r) noexcept nogil           # disconnects, and frees the texts
 # The functions below close a connection that fails, with r.why.
 cdef bint redis_append(Redis* r, int n, const char** words, const size_t* lengths) noexcept nogil     # into the output; 0 = failed

@@ -147,6 +147,12 @@ cdef int redis_connect(Redis* r) noexcept nogil:
     return -1
 
 
+cdef void redis_leave(Redis* r) noexcept nogil:
+    if r.service == NULL:
+        r.place = (r.place + 1) % r.n_places
+    redis_disconnect(r)
+
+
 cdef bint redis_append(Redis* r, int n, const char** words, const size_t* lengths) noexcept nogil:
     if redisAppendCommandArgv(r.c, n, words, lengths) == REDIS_OK:
         return 1

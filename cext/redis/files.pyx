@@ -18,7 +18,7 @@ from libc.string cimport memcpy, memset, strchr, strcmp, strlen, strncmp, strstr
 
 from cext.redis.connection cimport (
     REDIS_WHY_MAX, Redis, redis_append, redis_append_formatted, redis_command, redis_connect, redis_disconnect, redis_flush,
-    redis_reply,
+    redis_leave, redis_reply,
 )
 from cext.redis.hiredis cimport (
     REDIS_REPLY_ARRAY, REDIS_REPLY_ERROR, REDIS_REPLY_INTEGER, REDIS_REPLY_STRING, freeReplyObject, redisFormatCommandArgv,
@@ -86,7 +86,7 @@ cdef int log_refused(RemoteFiles* f, const char* text) noexcept nogil:
         snprintf(f.why, REDIS_WHY_MAX, "Redis at %s is a replica, which cannot be written to", <const char*>f.redis.at)
     else:
         snprintf(f.why, REDIS_WHY_MAX, "Redis at %s answers: %s", <const char*>f.redis.at, text)
-    redis_disconnect(f.redis)
+    redis_leave(f.redis)
     return -ENOTCONN
 
 
@@ -393,7 +393,7 @@ cdef int sync_once(RemoteFiles* f) noexcept nogil:
         else:
             # in doubt: neither done nor refused; the next sync asks again
             snprintf(f.why, REDIS_WHY_MAX, "only %d of %u replicas of Redis at %s have confirmed", <int>reply.integer, f.replicas, <const char*>f.redis.at)
-            redis_disconnect(f.redis)   # the primary may be one that a Sentinel has replaced
+            redis_leave(f.redis)        # another server may be the primary now
             got = -ENOTCONN
     elif got == 0:
         operations_are_safe(f)
@@ -801,7 +801,7 @@ cdef int log_files_open(RemoteFiles* f, Redis* redis, const char* name, uint64_t
     if not keys_make(f, name):
         snprintf(f.why, REDIS_WHY_MAX, "the name of a store has at most 256 bytes, and no braces")
         return -1
-    for _tries in range(TRIES):          # the reply to a claim may be lost; its owner may claim again
+    for _tries in range(TRIES + redis.n_places):     # each place may be a replica; the reply to a claim may be lost, and its owner may claim again
         if reply == NULL and f.state == LOG_OPEN:
             if redis_connect(f.redis) != 0:
                 log_disconnected(f)

@@ -278,6 +278,31 @@ def test_a_read_only_replica_is_no_place_for_a_store(own: Server) -> None:
             replica.files()
 
 
+def test_a_replica_that_is_named_first_is_left_for_the_primary(own: Server) -> None:
+    with Server(f"replicaof 127.0.0.1 {own.port}") as replica:
+        until(lambda: own.replicas_online() == 1)
+        log = LogFiles(RedisConnection([("127.0.0.1", replica.port), ("127.0.0.1", own.port)]), "log", replicas=1)
+        calls = written(log, b"first")
+        until(lambda: calls.datasync(1) == 0)
+        assert content(log) == b"first"
+
+
+def test_a_store_follows_the_primary_to_the_next_place(own: Server) -> None:
+    """No Sentinel: the store has the list of places only. The old primary answers after the failover, as a replica."""
+    with Server(f"replicaof 127.0.0.1 {own.port}") as second:
+        until(lambda: own.replicas_online() == 1)
+        log = LogFiles(RedisConnection([("127.0.0.1", own.port), ("127.0.0.1", second.port)]), "log", replicas=1)
+        calls = written(log, b"before")
+        until(lambda: calls.datasync(1) == 0)
+        second.call("REPLICAOF", "NO", "ONE")
+        own.call("REPLICAOF", "127.0.0.1", second.port)
+        until(lambda: second.replicas_online() == 1)
+        written(log, b"behind")
+        until(lambda: calls.datasync(1) == 0)
+        assert content(log) == b"behind"
+        assert second.head()[b"token"] == b"1"
+
+
 def test_a_redis_that_becomes_a_replica_takes_nothing(own: Server) -> None:
     log = own.files()
     calls = written(log, b"before")
