@@ -79,10 +79,10 @@ class Node(Workers):
         found: list[Wire] = []
 
         def accepted() -> bool:
-            client = Wire(self.port, 4, host=self.host)
-            self.opened.append(client)
-            client.send(Connect(client_id, clean=clean))
             try:
+                client = Wire(self.port, 4, host=self.host)
+                self.opened.append(client)
+                client.send(Connect(client_id, clean=clean))
                 raw = client.read_frame()
             except OSError:
                 return False
@@ -96,6 +96,14 @@ class Node(Workers):
 
         until(accepted, self.log)
         return found[0]
+
+    def refuses(self) -> bool:
+        """Return whether no client can connect here."""
+        try:
+            Wire(self.port, 4, host=self.host).close()
+        except ConnectionRefusedError:
+            return True
+        return False
 
     def end(self) -> None:
         if self.alive():
@@ -243,6 +251,8 @@ def test_workers_end_while_redis_is_away_and_continue_when_it_is_back(cluster: C
     cluster.redis.kill()
     until(lambda: not node.pids(), node.log)
     node.wait_log("Warning: The lease of this node is over")
+    node.wait_log("No worker runs here. The listeners refuse clients until one starts.")
+    assert node.refuses()
     cluster.redis.start()
     client = node.pinned(cluster.ids("s")[0])
     assert node.present
@@ -254,8 +264,7 @@ def test_a_node_opens_no_listener_before_redis_answers(cluster: Cluster) -> None
     cluster.redis.kill()
     node = cluster.node("a")
     until(lambda: "This node opens no listener until Redis answers." in started_log(node), node.log)
-    with pytest.raises(ConnectionRefusedError):
-        Wire(node.port, 4)
+    assert node.refuses()
     cluster.redis.start()
     node.wait_log(" running\n")
     node.pinned(cluster.ids("s")[0])

@@ -21,6 +21,7 @@ from mosq.server import process, signals
 from mosq.server.control import EXIT_CANNOT_START, EXIT_CONFIG, EXIT_OK, CannotStartError
 from mosq.server.handover import has_stores
 from mosq.server.node.agent import Identity, run_agent
+from mosq.server.node.doors import Doors
 from mosq.server.node.lease import Lease
 from mosq.server.node.slot import NodeSlot
 from mosq.server.node.store import StorePlace
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from mosq.server.workers.worker import Worker
 
 LEAVE_S = 20.0                  # from SIGTERM until the workers that have not moved are ended
+SHUT_S = 1.0                    # from the end of the last worker here until clients are refused; most start again before
 AGENT_NAME = "mosq: agent"
 
 
@@ -70,6 +72,9 @@ class NodeParent(Parent):
         self._kills: list[tuple[int, set[int]]] = []    # numbers of kills, and the places that have not ended
         self._served = False            # whether a worker has served clients
         self._lease_s = 0.0
+        self._doors = Doors(())
+        self._http_doors = Doors(())    # worker 1 serves HTTP
+        self._empty_s: float | None = None      # since when no worker runs here; None: one runs, or the doors are shut
         self._wires: Wires | None = None        # None: the workers are linked on this machine only
         self._places: dict[int, Any] = {}       # of all workers: host, port and token; None: no process
         self._store: StorePlace
@@ -157,7 +162,11 @@ class NodeParent(Parent):
                 raise CannotStartError("Error: The agent of this node has ended.")
 
     def _begin(self) -> bool:
-        """Join the cluster: the agent asks for workers from now on."""
+        """Join the cluster: the agent asks for workers from now on. Until one starts here, clients are refused."""
+        self._doors = Doors(one for opened in self._sockets for one in opened)
+        self._http_doors = Doors(one for bound in self._http for one in bound.sockets)
+        self._doors.shut()
+        self._http_doors.shut()
         self._tell({"do": "go"})
         return True
 
@@ -172,6 +181,9 @@ class NodeParent(Parent):
                           self._store, self._wires, self.slots[place].next_token)
 
     def _fork(self, slot: "Slot") -> None:
+        self._doors.open()
+        if slot.place == 0:
+            self._http_doors.open()
         super()._fork(slot)
         self.log.report(INFORMATION, f"{slot.name} starts here (process {slot.pid}).")
 
@@ -219,6 +231,7 @@ class NodeParent(Parent):
         for slot in self.slots:
             self._look_at_end(slot, now_s)
         self._answer_kills()
+        self._look_at_doors(now_s)
         if self._leave_s is not None and now_s >= self._leave_s:
             self.log.report(WARNING, f"Warning: This node could not leave within {LEAVE_S:g} seconds. Its workers are "
                                      "ended, and start at other nodes after the lease.")
@@ -229,8 +242,21 @@ class NodeParent(Parent):
         return [*super()._descriptors(), *([] if self._agent is None else [self._agent.fileno()])]
 
     def _wait_s(self, now_s: float) -> float:
-        due = [self._leave_s] + [one for slot in self.slots for one in (slot.stop_s, slot.report_s)]
+        due = [self._leave_s, None if self._empty_s is None else self._empty_s + SHUT_S] + [one for slot in self.slots for one in (slot.stop_s, slot.report_s)]
         return max(0.0, min([super()._wait_s(now_s), *(one - now_s for one in due if one is not None)]))
+
+    def _look_at_doors(self, now_s: float) -> None:
+        """Refuse clients when there is no worker here that could accept them, so that they try another node."""
+        if not self.slots[0].pid:
+            self._http_doors.shut()
+        if not self._doors.is_open or any(slot.pid for slot in self.slots):
+            self._empty_s = None
+        elif self._empty_s is None:
+            self._empty_s = now_s
+        elif now_s >= self._empty_s + SHUT_S:
+            self._doors.shut()
+            self._empty_s = None
+            self.log.report(NOTICE, "No worker runs here. The listeners refuse clients until one starts.")
 
     def _look_at_end(self, slot: NodeSlot, now_s: float) -> None:
         """Kill a worker that does not stop, and report an end whose pause is over."""
