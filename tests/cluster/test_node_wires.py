@@ -22,9 +22,20 @@ def test_each_worker_has_the_port_behind_the_one_before() -> None:
 
 def test_a_node_announces_a_number() -> None:
     assert own_host("localhost", REDIS) in ("127.0.0.1", "::1")
-    assert own_host("", REDIS) == "127.0.0.1"
     with pytest.raises(socket.gaierror):
         own_host("no such host", REDIS)
+
+
+@pytest.mark.parametrize(("named", "text"), [("", "reaches Redis from 127.0.0.1, which no other machine can reach"),
+                                             ("0.0.0.0", "stands for all of them"), ("::", "stands for all of them")])
+def test_an_address_that_other_nodes_cannot_use_is_refused(named: str, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        own_host(named, REDIS)
+
+
+def test_each_host_of_redis_is_tried_for_the_own_address() -> None:
+    with pytest.raises(ValueError, match="127.0.0.1"):
+        own_host("", Address((("no such host", 6379), ("127.0.0.1", 6379))))
 
 
 def test_a_port_in_use_is_an_error_that_names_all_ports() -> None:

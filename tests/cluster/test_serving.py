@@ -292,6 +292,7 @@ def started_log(node: Node) -> str:
     ("cluster_name other\n", "Redis has no cluster with the name other; create it first (`mosq cluster create`)"),
     ("cluster_secret_file {dir}/secret\n", "has another secret"),
     ("cluster_secret_file {dir}/short\n", "the secret of a cluster has at least 32"),
+    ("cluster_secret_file {dir}/secret\ncluster_listener 7883\n", "which no other machine can reach. Name it: cluster_listener PORT ADDRESS."),
 ])
 def test_a_node_that_does_not_fit_the_cluster_ends_with_the_reason(cluster: Cluster, config: str, text: str) -> None:
     node = cluster.node("a", config)
@@ -302,6 +303,19 @@ def test_a_node_that_does_not_fit_the_cluster_ends_with_the_reason(cluster: Clus
     assert node.process is not None
     assert node.process.wait(TIMEOUT_S) == 3
     assert text in node.log()
+
+
+def test_a_node_waits_for_the_name_server(cluster: Cluster) -> None:
+    node = cluster.node("a", "cluster_secret_file {dir}/secret\ncluster_listener 7883\n")
+    node.config.write_text(node.config.read_text().replace("redis://127.0.0.1", "redis://no-such-host.invalid"))
+    (node.dir / "secret").write_text("s" * 32)
+    (node.dir / "secret").chmod(0o600)
+    node.spawn()
+    node.wait_log("Warning: Unable to find the address of this node for other nodes")
+    assert node.refuses()
+    node.send_signal(signal.SIGTERM)
+    assert node.process is not None
+    assert node.process.wait(TIMEOUT_S) == 0
 
 
 def test_a_second_node_of_one_name_ends_with_the_reason(cluster: Cluster) -> None:

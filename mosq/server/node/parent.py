@@ -10,6 +10,7 @@ SIGTERM, or LEAVE_S, ends all at once; then others take the workers after the le
 import os
 import select
 import signal
+import socket
 import time
 
 from mosq.cluster.entries import Announcement
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from mosq.server.workers.worker import Worker
 
 LEAVE_S = 20.0                  # from SIGTERM until the workers that have not moved are ended
+NAME_S = 1.0                    # between two questions for the address of this node
 SHUT_S = 1.0                    # from the end of the last worker here until clients are refused; most start again before
 AGENT_NAME = "mosq: agent"
 
@@ -119,11 +121,24 @@ class NodeParent(Parent):
         return bytes.fromhex(opened["key"])
 
     def _own_host(self, named: str) -> str:
-        try:
-            return own_host(named, address_of(self.config))
-        except OSError as error:
-            raise CannotStartError(f"Error: Unable to find the address of this node for other nodes: {error.strerror}. "
-                                   "Name it: cluster_listener PORT ADDRESS.", EXIT_CONFIG) from None
+        """Return the address of this node for other nodes. While no name server answers, wait as for Redis. Raises
+        CannotStartError, and Stopped for a signal."""
+        waits = False
+        while True:
+            try:
+                return own_host(named, address_of(self.config))
+            except OSError as error:
+                if named and not (isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN):
+                    raise _unknown_host(error.strerror or str(error)) from None
+                if not waits:
+                    self.log.report(WARNING, "Warning: Unable to find the address of this node for other nodes: "
+                                             f"{error.strerror}. This node opens no listener until it is found.")
+                waits = True
+            except ValueError as error:
+                raise _unknown_host(str(error)) from None
+            if select.select([self.signals.read_fd], [], [], NAME_S)[0] and any(
+                    number in signals.STOP for number in self.signals.taken()):
+                raise signals.Stopped
 
     def _start_agent(self, identity: Identity) -> None:
         ours, theirs = channel_pair()
@@ -374,6 +389,11 @@ class NodeParent(Parent):
         """Close what is shared, and end the agent."""
         super().close()
         self._end_agent()
+
+
+def _unknown_host(why: str) -> CannotStartError:
+    return CannotStartError(f"Error: Unable to find the address of this node for other nodes: {why}. Name it: "
+                            "cluster_listener PORT ADDRESS.", EXIT_CONFIG)
 
 
 def refused(message: "Message") -> str:
