@@ -6,21 +6,23 @@ passes through it.
     engine.wires_fd   a link is needed, or connections for clients were used -> dial
     listening socket  the others' connections -> handshake -> engine
 
-For each worker, one link is kept open, one connection for beats, and some connections that wait for clients: more while clients wait. A failed
-attempt is repeated after a pause that grows and is drawn, so that nodes which start at the same time spread.
+For each worker, one link is kept open, one connection for beats, and some connections that wait for clients: more while
+clients wait. A failed attempt is repeated after a pause that grows and is drawn, so that nodes which start at the same
+time spread.
 
 Bounds: HANDSHAKES_MAX accepted connections without a proof, PER_ADDRESS of one address, HANDSHAKE_S for each; DIALS_MAX
 own attempts at once for each worker. A log line of one kind about one worker or address comes once in LINE_S.
 
-One connection to each worker carries beats: a byte each second, which the other thread sends back. A worker that does not
-answer for SILENT_S is silent: its process is stopped, or the network carries nothing. All connections with it are closed
-then and opened again, and relayed clients are disconnected, so that they come again. TCP alone does not notice this: the
-kernel of a stopped process acknowledges, and so does a tunnel. TCP_USER_TIMEOUT would end connections whose receiver is
-slow, because it also counts the time without a window.
+One connection to each worker carries beats: a byte each second, which the other thread sends back. A worker that does
+not answer for SILENT_S is silent: its process is stopped, or the network carries nothing. All connections with it are
+closed then and opened again, and relayed clients are disconnected, so that they come again. TCP alone does not notice
+this: the kernel of a stopped process acknowledges, and so does a tunnel. TCP_USER_TIMEOUT would end connections whose
+receiver is slow, because it also counts the time without a window.
 
 An address is a number, not a name: a name server must not delay the other connections.
 """
 
+import contextlib
 import os
 import random
 import select
@@ -47,7 +49,7 @@ PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 5.0
 LINE_S, LINES_MAX = 30.0, 1024
 TURN_S = 1.0
 BACKLOG = 256
-IDLE_S, PROBE_S, PROBES = 2, 1, 3           # a dead machine is noticed within 5 s on connections on which nothing is sent
+IDLE_S, PROBE_S, PROBES = 2, 1, 3           # a dead machine is noticed within 5 s where nothing is sent
 BEAT_S, SILENT_S = 1.0, 6.0
 LATE_S = 3.0                                # a turn that begins later after the one before judges no worker
 WIRE_OUT, WIRE_IN, WIRE_READY, WIRE_RELAY, WIRE_CLOSE = 1, 2, 3, 4, 5     # of cext/broker/lifecycle/wires.pxd
@@ -145,7 +147,7 @@ class Reach:
 
     def _turn(self) -> None:
         now_s = time.monotonic()
-        for fd, events in self._poll.poll(self._wait_s(now_s)):
+        for fd, _ in self._poll.poll(self._wait_s(now_s)):
             if fd in self._shakes:
                 self._go_on(self._shakes[fd])
             elif fd in self._beats:
@@ -181,7 +183,8 @@ class Reach:
             if peer is None or peer.place == place or (place is not None and place.token < peer.least):
                 continue
             # its process may have come before its place
-            known = place is not None and place.token == peer.token and (peer.place is None or peer.place.token < place.token)
+            known = place is not None and place.token == peer.token \
+                and (peer.place is None or peer.place.token < place.token)
             peer.place, peer.failures, peer.due_s = place, 0, 0.0
             peer.least = place.token if place is not None else peer.least + 1
             if not known:
@@ -203,7 +206,8 @@ class Reach:
 
     def _dial_missing(self, slot: int, peer: _Peer) -> None:
         dialled = [shake.side.kind for shake in self._shakes.values() if shake.peer == slot]
-        missing = [LINK] * (not peer.linked and LINK not in dialled) + [BEAT] * (peer.beat is None and BEAT not in dialled)
+        missing = [LINK] * (not peer.linked and LINK not in dialled)
+        missing += [BEAT] * (peer.beat is None and BEAT not in dialled)
         missing += [RELAY] * (min(READY_MAX, READY + peer.waiting) - peer.ready - dialled.count(RELAY))
         for kind in missing[:max(0, DIALS_MAX - len(dialled))]:
             if peer.due_s <= time.monotonic():          # an attempt may have failed at once
@@ -401,15 +405,13 @@ class Reach:
                 self._silent(beat)
             elif not beat.asked_s and now_s >= beat.due_s:
                 beat.asked_s, beat.due_s = now_s, now_s + BEAT_S
-                try:
+                with contextlib.suppress(OSError):      # the end of the connection comes as an event
                     beat.sock.send(b"?")
-                except OSError:
-                    pass                # the end of the connection comes as an event
 
     def _silent(self, beat: _Beat) -> None:
-        self._line(beat.name, wires.LATE, f"{beat.name} has not answered for {SILENT_S:.0f} s. The connections with it are opened "
-                   "again, and clients that are relayed to or from it are disconnected; if this line returns, check that its "
-                   "machine is not overloaded, and the network")
+        self._line(beat.name, wires.LATE, f"{beat.name} has not answered for {SILENT_S:.0f} s. The connections with it "
+                   "are opened again, and clients that are relayed to or from it are disconnected. If this line "
+                   "returns, check that its machine is not overloaded, and the network")
         self._part(beat.slot, self._peers[beat.slot])
 
     def _line(self, name: str, reason: int, text: str) -> None:

@@ -6,9 +6,9 @@
     acceptor  ACCEPT     HMAC-SHA256 over them, with another label
 
 After ACCEPT the connection carries one link (ADR 23), one relayed client, or beats: bytes that the acceptor sends back.
-The acceptor answers with REFUSE and a reason otherwise. Both sides prove that they know the secret, for these slots, these runs and these nonces: an answer
-of another connection, or of the other direction, is no proof. The dialler proves it first, so a stranger that connects
-gets nothing from which it could guess the secret. No clock is used.
+The acceptor answers with REFUSE and a reason otherwise. Both sides prove that they know the secret, for these slots,
+these runs and these nonces: an answer of another connection, or of the other direction, is no proof. The dialler proves
+it first, so a stranger that connects gets nothing from which it could guess the secret. No clock is used.
 
 The handshake neither encrypts nor signs what follows: the network between the nodes must be trusted, or be a tunnel.
 A later version with TLS makes this handshake inside of TLS.

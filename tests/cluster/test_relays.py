@@ -1,5 +1,5 @@
-"""Test clients that one worker accepts and another one serves, as if each was on a machine of its own: what goes along with them, and what happens to
-them if the other worker does not answer."""
+"""Test clients that one worker accepts and another one serves, as if each was on a machine of its own: their names and addresses, slow ones, and those
+whose other worker does not answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIRST = "listener {port} {host}\nallow_anonymous true\n"
 SLOW_S = 8.0            # longer than a worker may be silent
 
 
-# ---------------------------------------------------------------- what goes along
+# ---------------------------------------------------------------- names and addresses
 
 def test_the_address_of_a_proxy_goes_along() -> None:
     with cluster(2, f"{FIRST}listener {{second}} {{host}}\nenable_proxy_protocol 2\nrequire_certificate true\n"
