@@ -6,14 +6,14 @@ passes through it.
     engine.wires_fd   a link is needed, or connections for clients were used -> dial
     listening socket  the others' connections -> handshake -> engine
 
-For each worker, one link is kept open, one connection for beats, and some connections that wait for clients: more while
+For each worker, a link is kept open, a connection for echoes, and some connections that wait for clients: more while
 clients wait. A failed attempt is repeated after a pause that grows and is drawn, so that nodes which start at the same
 time spread.
 
 Bounds: HANDSHAKES_MAX accepted connections without a proof, PER_ADDRESS of one address, HANDSHAKE_S for each; DIALS_MAX
 own attempts at once for each worker. A log line of one kind about one worker or address comes once in LINE_S.
 
-One connection to each worker carries beats: a byte each second, which the other thread sends back. A worker that does
+One connection to each worker is for echoes: a byte each second, which the other thread sends back. A worker that does
 not answer for SILENT_S is silent: its process is stopped, or the network carries nothing. All connections with it are
 closed then and opened again, and relayed clients are disconnected, so that they come again. TCP alone does not notice
 this: the kernel of a stopped process acknowledges, and so does a tunnel. TCP_USER_TIMEOUT would end connections whose
@@ -32,7 +32,7 @@ import time
 from typing import NamedTuple
 
 from mosq.cluster import wires
-from mosq.cluster.wires import BEAT, LINK, RELAY, Accepting, Dialling, Own, WireError
+from mosq.cluster.wires import ECHO, LINK, RELAY, Accepting, Dialling, Own, WireError
 from mosq.log_types import INFORMATION, WARNING
 
 TYPE_CHECKING = False
@@ -50,7 +50,7 @@ LINE_S, LINES_MAX = 30.0, 1024
 TURN_S = 1.0
 BACKLOG = 256
 IDLE_S, PROBE_S, PROBES = 2, 1, 3           # a dead machine is noticed within 5 s where nothing is sent
-BEAT_S, SILENT_S = 1.0, 6.0
+ECHO_S, SILENT_S = 1.0, 6.0
 LATE_S = 3.0                                # a turn that begins later after the one before judges no worker
 WIRE_OUT, WIRE_IN, WIRE_READY, WIRE_RELAY, WIRE_CLOSE = 1, 2, 3, 4, 5     # of cext/broker/lifecycle/wires.pxd
 
@@ -70,7 +70,7 @@ class _Peer:
         self.place: Place | None = None
         self.least = 0                  # the lowest token that it may have
         self.token = 0                  # of the process whose connections are open; 0: none was there yet
-        self.beat: _Beat | None = None  # the own one; None: it must be dialled
+        self.echo: _Echo | None = None  # the own one; None: it must be dialled
         self.linked = False             # the engine has its link, or had it and has not asked for another one
         self.ready = self.waiting = 0   # of the engine: connections for clients; clients
         self.failures = 0
@@ -91,8 +91,8 @@ class _Shake:
         self.connecting = peer >= 0
 
 
-class _Beat:
-    """A connection for beats. `own`: this side has dialled, and asks."""
+class _Echo:
+    """A connection for echoes. `own`: this side has dialled, and asks."""
 
     def __init__(self, sock: socket.socket, slot: int, name: str, own: bool) -> None:
         self.sock, self.slot, self.name, self.own = sock, slot, name, own
@@ -109,7 +109,7 @@ class Reach:
         self._engine, self._own, self._listening, self._report = engine, own, listening, report
         self._peers = {slot: _Peer() for slot in range(n) if slot != own.slot}
         self._shakes: dict[int, _Shake] = {}
-        self._beats: dict[int, _Beat] = {}
+        self._echoes: dict[int, _Echo] = {}
         self._judged_s = time.monotonic()
         self._accepted: dict[str, int] = {}     # connections without a proof, by address
         self._lines: dict[tuple[str, int], float] = {}      # when a line came last
@@ -150,8 +150,8 @@ class Reach:
         for fd, _ in self._poll.poll(self._wait_s(now_s)):
             if fd in self._shakes:
                 self._go_on(self._shakes[fd])
-            elif fd in self._beats:
-                self._beat_read(self._beats[fd])
+            elif fd in self._echoes:
+                self._echo_read(self._echoes[fd])
             elif fd == self._listening.fileno():
                 self._accept()
             elif fd in self._notices:
@@ -197,8 +197,8 @@ class Reach:
         """Close all connections with a worker, also those that the engine has."""
         for shake in [one for one in self._shakes.values() if one.peer == slot]:
             self._end(shake)
-        for beat in [one for one in self._beats.values() if one.slot == slot]:
-            self._beat_end(beat)
+        for echo in [one for one in self._echoes.values() if one.slot == slot]:
+            self._echo_end(echo)
         peer.linked = False
         self._engine.wire(slot, WIRE_CLOSE)
 
@@ -207,7 +207,7 @@ class Reach:
     def _dial_missing(self, slot: int, peer: _Peer) -> None:
         dialled = [shake.side.kind for shake in self._shakes.values() if shake.peer == slot]
         missing = [LINK] * (not peer.linked and LINK not in dialled)
-        missing += [BEAT] * (peer.beat is None and BEAT not in dialled)
+        missing += [ECHO] * (peer.echo is None and ECHO not in dialled)
         missing += [RELAY] * (min(READY_MAX, READY + peer.waiting) - peer.ready - dialled.count(RELAY))
         for kind in missing[:max(0, DIALS_MAX - len(dialled))]:
             if peer.due_s <= time.monotonic():          # an attempt may have failed at once
@@ -333,8 +333,8 @@ class Reach:
         peer.least = max(peer.least, side.token)        # an older process of this worker gets no link any more
         if shake.peer >= 0:
             peer.failures, peer.due_s = 0, 0.0
-        if side.kind == BEAT:
-            self._beat_begin(_Beat(shake.sock, side.slot, shake.name, shake.peer >= 0))
+        if side.kind == ECHO:
+            self._echo_begin(_Echo(shake.sock, side.slot, shake.name, shake.peer >= 0))
         elif shake.peer < 0:
             self._engine.wire(side.slot, WIRE_IN if side.kind == LINK else WIRE_RELAY, shake.sock.detach())
         elif side.kind == RELAY:
@@ -361,58 +361,58 @@ class Reach:
         except OSError:
             pass                        # it was never connected
 
-    # ---- beats
+    # ---- echoes
 
-    def _beat_begin(self, beat: _Beat) -> None:
-        """Take a connection for beats, in place of the one before."""
-        for other in [one for one in self._beats.values() if (one.slot, one.own) == (beat.slot, beat.own)]:
-            self._beat_end(other)
-        self._beats[beat.sock.fileno()] = beat
-        self._poll.register(beat.sock.fileno(), select.EPOLLIN)
-        if beat.own:
-            self._peers[beat.slot].beat = beat
+    def _echo_begin(self, echo: _Echo) -> None:
+        """Take a connection for echoes, in place of the one before."""
+        for other in [one for one in self._echoes.values() if (one.slot, one.own) == (echo.slot, echo.own)]:
+            self._echo_end(other)
+        self._echoes[echo.sock.fileno()] = echo
+        self._poll.register(echo.sock.fileno(), select.EPOLLIN)
+        if echo.own:
+            self._peers[echo.slot].echo = echo
 
-    def _beat_end(self, beat: _Beat) -> None:
-        self._poll.unregister(beat.sock.fileno())
-        del self._beats[beat.sock.fileno()]
-        beat.sock.close()
-        if beat.own:
-            self._peers[beat.slot].beat = None
+    def _echo_end(self, echo: _Echo) -> None:
+        self._poll.unregister(echo.sock.fileno())
+        del self._echoes[echo.sock.fileno()]
+        echo.sock.close()
+        if echo.own:
+            self._peers[echo.slot].echo = None
 
-    def _beat_read(self, beat: _Beat) -> None:
+    def _echo_read(self, echo: _Echo) -> None:
         """Send the bytes of another worker back, or take an answer."""
         try:
-            data = beat.sock.recv(64)
-            if data and not beat.own:
-                beat.sock.send(data)
+            data = echo.sock.recv(64)
+            if data and not echo.own:
+                echo.sock.send(data)
         except BlockingIOError:
             return                      # there is nothing, or the other side does not read its answers
         except OSError:
             data = b""
-        beat.asked_s = 0.0
+        echo.asked_s = 0.0
         if not data:
-            self._beat_end(beat)        # the end of a connection does not mean that the others have ended
-            if beat.own:
-                self._peers[beat.slot].pause(time.monotonic())
+            self._echo_end(echo)        # the end of a connection does not mean that the others have ended
+            if echo.own:
+                self._peers[echo.slot].pause(time.monotonic())
 
     def _judge(self, now_s: float) -> None:
-        """Ask each worker once in BEAT_S, and part from those that are silent."""
+        """Ask each worker once in ECHO_S, and part from those that are silent."""
         late, self._judged_s = now_s - self._judged_s > LATE_S, now_s
-        for beat in [one for one in self._beats.values() if one.own]:
-            if beat.asked_s and late:
-                beat.asked_s = now_s    # this process was stopped itself
-            elif beat.asked_s and now_s - beat.asked_s >= SILENT_S:
-                self._silent(beat)
-            elif not beat.asked_s and now_s >= beat.due_s:
-                beat.asked_s, beat.due_s = now_s, now_s + BEAT_S
+        for echo in [one for one in self._echoes.values() if one.own]:
+            if echo.asked_s and late:
+                echo.asked_s = now_s    # this process was stopped itself
+            elif echo.asked_s and now_s - echo.asked_s >= SILENT_S:
+                self._silent(echo)
+            elif not echo.asked_s and now_s >= echo.due_s:
+                echo.asked_s, echo.due_s = now_s, now_s + ECHO_S
                 with contextlib.suppress(OSError):      # the end of the connection comes as an event
-                    beat.sock.send(b"?")
+                    echo.sock.send(b"?")
 
-    def _silent(self, beat: _Beat) -> None:
-        self._line(beat.name, wires.LATE, f"{beat.name} has not answered for {SILENT_S:.0f} s. The connections with it "
+    def _silent(self, echo: _Echo) -> None:
+        self._line(echo.name, wires.LATE, f"{echo.name} has not answered for {SILENT_S:.0f} s. The connections with it "
                    "are opened again, and clients that are relayed to or from it are disconnected. If this line "
                    "returns, check that its machine is not overloaded, and the network")
-        self._part(beat.slot, self._peers[beat.slot])
+        self._part(echo.slot, self._peers[echo.slot])
 
     def _line(self, name: str, reason: int, text: str) -> None:
         now_s = time.monotonic()
