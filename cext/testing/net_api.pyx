@@ -9,6 +9,7 @@ from cext.net.accept_key cimport WS_ACCEPT_SIZE, WS_KEY_SIZE, ws_accept
 from cext.net.proxy cimport (
     PROXY_DONE, PROXY_MORE, Proxied, proxy_read,
 )
+from cext.net.relay_head cimport RELAY_HEAD_DONE, RELAY_HEAD_MORE, RelayHead, relay_head_put, relay_head_read, relay_head_size
 from cext.net.upgrade cimport (
     SEEN_FORWARDED, SUBPROTOCOL_MQTT, SUBPROTOCOL_MQTTV31, SUBPROTOCOL_NONE, UPGRADE_ANSWER_MAX, Upgrade,
     UpgradeRules, upgrade_answer, upgrade_read,
@@ -166,3 +167,37 @@ def proxy(int version, bytes read):
     return rc, {"size": out.size, "local": bool(out.local), "family": out.family, "ip": bytes(out.ip[:16]), "port": out.port,
                 "tls": out.tls if out.has_tls else None, "verify": out.verify, "version": text(out.tls_version),
                 "cipher": text(out.cipher), "common_name": text(out.common_name), "path": text(out.path)}
+
+
+# ---------------------------------------------------------------- the head of a relay
+
+def relay_head(bytes read):
+    """Return (RELAY_HEAD_BAD -1, RELAY_HEAD_MORE 0 or RELAY_HEAD_DONE 1, the fields of the head)."""
+    cdef Memory m = Memory(read)
+    cdef RelayHead h
+    cdef int rc
+    memset(&h, 0xA5, sizeof(h))
+    rc = relay_head_read(m.p, m.n, &h)
+    if rc != RELAY_HEAD_DONE:
+        return rc, {"size": h.size} if rc == RELAY_HEAD_MORE else {}
+    return rc, {"size": h.size, "listener_port": h.listener_port, "origin": h.origin, "websockets": h.websockets, "tls": h.tls, "login_ms": h.login_ms,
+                "family": h.family, "by_proxy": h.by_proxy, "port": h.port, "ip": bytes(h.ip[:16]), "name": text(h.name), "path": text(h.path)}
+
+
+def relay_head_made(fields):
+    """Return a head with these fields; None if a name is too long."""
+    cdef RelayHead h
+    cdef bytes name = fields["name"], path = fields["path"], ip = fields["ip"]
+    cdef Memory m
+    memset(&h, 0, sizeof(h))
+    h.listener_port, h.origin, h.login_ms = fields["listener_port"], fields["origin"], fields["login_ms"]
+    h.websockets, h.tls, h.by_proxy = fields["websockets"], fields["tls"], fields["by_proxy"]
+    h.family, h.port = fields["family"], fields["port"]
+    memcpy(h.ip, <const uint8_t*>ip, 16)
+    h.name.p, h.name.n = <const uint8_t*>name, <uint32_t>len(name)
+    h.path.p, h.path.n = <const uint8_t*>path, <uint32_t>len(path)
+    if relay_head_size(&h) == 0:
+        return None
+    m = Memory(b"", relay_head_size(&h))
+    relay_head_put(m.p, &h)
+    return (<const char*>m.p)[:m.n]

@@ -6,15 +6,23 @@ passes through it.
     engine.wires_fd   a link is needed, or connections for clients were used -> dial
     listening socket  the others' connections -> handshake -> engine
 
-For each worker, one link is kept open, and some connections that wait for clients: more while clients wait. A failed
-attempt is repeated after a pause that grows and is drawn, so that nodes which start at the same time spread.
+For each worker, a link is kept open, a connection for echoes, and some connections that wait for clients: more while
+clients wait. A failed attempt is repeated after a pause that grows and is drawn, so that nodes which start at the same
+time spread.
 
 Bounds: HANDSHAKES_MAX accepted connections without a proof, PER_ADDRESS of one address, HANDSHAKE_S for each; DIALS_MAX
 own attempts at once for each worker. A log line of one kind about one worker or address comes once in LINE_S.
 
+One connection to each worker is for echoes: a byte each second, which the other thread sends back. A worker that does
+not answer for SILENT_S is silent: its process is stopped, or the network carries nothing. All connections with it are
+closed then and opened again, and relayed clients are disconnected, so that they come again. TCP alone does not notice
+this: the kernel of a stopped process acknowledges, and so does a tunnel. TCP_USER_TIMEOUT would end connections whose
+receiver is slow, because it also counts the time without a window.
+
 An address is a number, not a name: a name server must not delay the other connections.
 """
 
+import contextlib
 import os
 import random
 import select
@@ -24,7 +32,7 @@ import time
 from typing import NamedTuple
 
 from mosq.cluster import wires
-from mosq.cluster.wires import LINK, RELAY, Accepting, Dialling, Own, WireError
+from mosq.cluster.wires import ECHO, LINK, RELAY, Accepting, Dialling, Own, WireError
 from mosq.log_types import INFORMATION, WARNING
 
 TYPE_CHECKING = False
@@ -41,8 +49,9 @@ PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 5.0
 LINE_S, LINES_MAX = 30.0, 1024
 TURN_S = 1.0
 BACKLOG = 256
-# a dead machine is noticed within DEAD_MS, also if nothing is sent
-DEAD_MS, IDLE_S, PROBE_S, PROBES = 5000, 2, 1, 3
+IDLE_S, PROBE_S, PROBES = 2, 1, 3           # a dead machine is noticed within 5 s where nothing is sent
+ECHO_S, SILENT_S = 1.0, 6.0
+LATE_S = 3.0                                # a turn that begins later after the one before judges no worker
 WIRE_OUT, WIRE_IN, WIRE_READY, WIRE_RELAY, WIRE_CLOSE = 1, 2, 3, 4, 5     # of cext/broker/lifecycle/wires.pxd
 
 
@@ -60,6 +69,8 @@ class _Peer:
     def __init__(self) -> None:
         self.place: Place | None = None
         self.least = 0                  # the lowest token that it may have
+        self.token = 0                  # of the process whose connections are open; 0: none was there yet
+        self.echo: _Echo | None = None  # the own one; None: it must be dialled
         self.linked = False             # the engine has its link, or had it and has not asked for another one
         self.ready = self.waiting = 0   # of the engine: connections for clients; clients
         self.failures = 0
@@ -80,6 +91,15 @@ class _Shake:
         self.connecting = peer >= 0
 
 
+class _Echo:
+    """A connection for echoes. `own`: this side has dialled, and asks."""
+
+    def __init__(self, sock: socket.socket, slot: int, name: str, own: bool) -> None:
+        self.sock, self.slot, self.name, self.own = sock, slot, name, own
+        self.asked_s = 0.0              # when the byte was sent that is not answered yet; 0: all are
+        self.due_s = 0.0                # of the next byte
+
+
 class Reach:
     """The thread and its connections. `listening`: a listening socket, which belongs to this object; `report`: takes a
     type of log lines and a text, from this thread."""
@@ -89,6 +109,8 @@ class Reach:
         self._engine, self._own, self._listening, self._report = engine, own, listening, report
         self._peers = {slot: _Peer() for slot in range(n) if slot != own.slot}
         self._shakes: dict[int, _Shake] = {}
+        self._echoes: dict[int, _Echo] = {}
+        self._judged_s = time.monotonic()
         self._accepted: dict[str, int] = {}     # connections without a proof, by address
         self._lines: dict[tuple[str, int], float] = {}      # when a line came last
         self._new: dict[int, Place | None] | None = None
@@ -96,7 +118,8 @@ class Reach:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.epoll()
         listening.setblocking(False)
-        for fd in (listening.fileno(), self._wake, engine.wires_fd()):
+        self._notices = (self._wake, engine.wires_fd())
+        for fd in (listening.fileno(), *self._notices):
             self._poll.register(fd, select.EPOLLIN)
         self._thread = threading.Thread(target=self._run, name="wires", daemon=True)
 
@@ -124,14 +147,17 @@ class Reach:
 
     def _turn(self) -> None:
         now_s = time.monotonic()
-        for fd, events in self._poll.poll(self._wait_s(now_s)):
+        for fd, _ in self._poll.poll(self._wait_s(now_s)):
             if fd in self._shakes:
-                self._go_on(self._shakes[fd], events)
+                self._go_on(self._shakes[fd])
+            elif fd in self._echoes:
+                self._echo_read(self._echoes[fd])
             elif fd == self._listening.fileno():
                 self._accept()
-            else:
-                os.eventfd_read(fd)
+            elif fd in self._notices:
+                os.eventfd_read(fd)     # another event of this turn may have closed any other descriptor
         now_s = time.monotonic()
+        self._judge(now_s)
         self._move()
         for slot, (wanted, ready, waiting) in self._engine.wires().items():
             peer = self._peers[slot]
@@ -156,24 +182,36 @@ class Reach:
             peer = self._peers.get(slot)
             if peer is None or peer.place == place or (place is not None and place.token < peer.least):
                 continue
-            peer.place, peer.linked, peer.failures, peer.due_s = place, False, 0, 0.0
+            # its process may have come before its place
+            known = place is not None and place.token == peer.token \
+                and (peer.place is None or peer.place.token < place.token)
+            peer.place, peer.failures, peer.due_s = place, 0, 0.0
             peer.least = place.token if place is not None else peer.least + 1
-            for shake in [one for one in self._shakes.values() if one.peer == slot]:
-                self._end(shake)
-            self._engine.wire(slot, WIRE_CLOSE)
+            if not known:
+                self._part(slot, peer)
+                peer.token = place.token if place is not None else peer.token
             if place is None:
                 self._engine.link(slot, -1, -1)
+
+    def _part(self, slot: int, peer: _Peer) -> None:
+        """Close all connections with a worker, also those that the engine has."""
+        for shake in [one for one in self._shakes.values() if one.peer == slot]:
+            self._end(shake)
+        for echo in [one for one in self._echoes.values() if one.slot == slot]:
+            self._echo_end(echo)
+        peer.linked = False
+        self._engine.wire(slot, WIRE_CLOSE)
 
     # ---- own connections
 
     def _dial_missing(self, slot: int, peer: _Peer) -> None:
         dialled = [shake.side.kind for shake in self._shakes.values() if shake.peer == slot]
-        if not peer.linked and LINK not in dialled:
-            self._dial(slot, peer, LINK)
-        missing = min(READY_MAX, READY + peer.waiting) - peer.ready - dialled.count(RELAY)
-        for _ in range(min(missing, DIALS_MAX - len(dialled))):
+        missing = [LINK] * (not peer.linked and LINK not in dialled)
+        missing += [ECHO] * (peer.echo is None and ECHO not in dialled)
+        missing += [RELAY] * (min(READY_MAX, READY + peer.waiting) - peer.ready - dialled.count(RELAY))
+        for kind in missing[:max(0, DIALS_MAX - len(dialled))]:
             if peer.due_s <= time.monotonic():          # an attempt may have failed at once
-                self._dial(slot, peer, RELAY)
+                self._dial(slot, peer, kind)
 
     def _dial(self, slot: int, peer: _Peer, kind: int) -> None:
         assert peer.place is not None
@@ -243,7 +281,7 @@ class Reach:
 
     # ---- both
 
-    def _go_on(self, shake: _Shake, events: int) -> None:
+    def _go_on(self, shake: _Shake) -> None:
         if shake.connecting:
             self._connected(shake)
             return
@@ -288,22 +326,31 @@ class Reach:
         """Give the descriptor to the engine."""
         side = shake.side
         peer = self._peers[side.slot]
+        self._leave(shake)
+        if side.token > peer.token and peer.token:
+            self._part(side.slot, peer)                 # a new process has proved that the one before has ended
+        peer.token = max(peer.token, side.token)
         peer.least = max(peer.least, side.token)        # an older process of this worker gets no link any more
         if shake.peer >= 0:
             peer.failures, peer.due_s = 0, 0.0
-        fd = os.dup(shake.sock.fileno())
-        self._end(shake)
-        if shake.peer < 0:
-            self._engine.wire(side.slot, WIRE_IN if side.kind == LINK else WIRE_RELAY, fd)
+        if side.kind == ECHO:
+            self._echo_begin(_Echo(shake.sock, side.slot, shake.name, shake.peer >= 0))
+        elif shake.peer < 0:
+            self._engine.wire(side.slot, WIRE_IN if side.kind == LINK else WIRE_RELAY, shake.sock.detach())
         elif side.kind == RELAY:
-            self._engine.wire(side.slot, WIRE_READY, fd)
+            self._engine.wire(side.slot, WIRE_READY, shake.sock.detach())
             peer.ready += 1
         else:
             peer.linked = True
-            self._engine.wire(side.slot, WIRE_OUT, fd)
+            self._engine.wire(side.slot, WIRE_OUT, shake.sock.detach())
             self._report(INFORMATION, f"The link to {shake.name} is open.")
 
     def _end(self, shake: _Shake) -> None:
+        self._leave(shake)
+        shake.sock.close()
+
+    def _leave(self, shake: _Shake) -> None:
+        """Forget a handshake; its socket belongs to the caller."""
         fd = shake.sock.fileno()
         if self._shakes.pop(fd, None) is not None and shake.peer < 0:
             self._accepted[shake.name] -= 1
@@ -313,7 +360,59 @@ class Reach:
             self._poll.unregister(fd)
         except OSError:
             pass                        # it was never connected
-        shake.sock.close()
+
+    # ---- echoes
+
+    def _echo_begin(self, echo: _Echo) -> None:
+        """Take a connection for echoes, in place of the one before."""
+        for other in [one for one in self._echoes.values() if (one.slot, one.own) == (echo.slot, echo.own)]:
+            self._echo_end(other)
+        self._echoes[echo.sock.fileno()] = echo
+        self._poll.register(echo.sock.fileno(), select.EPOLLIN)
+        if echo.own:
+            self._peers[echo.slot].echo = echo
+
+    def _echo_end(self, echo: _Echo) -> None:
+        self._poll.unregister(echo.sock.fileno())
+        del self._echoes[echo.sock.fileno()]
+        echo.sock.close()
+        if echo.own:
+            self._peers[echo.slot].echo = None
+
+    def _echo_read(self, echo: _Echo) -> None:
+        """Send the bytes of another worker back, or take an answer."""
+        try:
+            data = echo.sock.recv(64)
+            if data and not echo.own:
+                echo.sock.send(data)
+        except BlockingIOError:
+            return                      # there is nothing, or the other side does not read its answers
+        except OSError:
+            data = b""
+        echo.asked_s = 0.0
+        if not data:
+            self._echo_end(echo)        # the end of a connection does not mean that the others have ended
+            if echo.own:
+                self._peers[echo.slot].pause(time.monotonic())
+
+    def _judge(self, now_s: float) -> None:
+        """Ask each worker once in ECHO_S, and part from those that are silent."""
+        late, self._judged_s = now_s - self._judged_s > LATE_S, now_s
+        for echo in [one for one in self._echoes.values() if one.own]:
+            if echo.asked_s and late:
+                echo.asked_s = now_s    # this process was stopped itself
+            elif echo.asked_s and now_s - echo.asked_s >= SILENT_S:
+                self._silent(echo)
+            elif not echo.asked_s and now_s >= echo.due_s:
+                echo.asked_s, echo.due_s = now_s, now_s + ECHO_S
+                with contextlib.suppress(OSError):      # the end of the connection comes as an event
+                    echo.sock.send(b"?")
+
+    def _silent(self, echo: _Echo) -> None:
+        self._line(echo.name, wires.LATE, f"{echo.name} has not answered for {SILENT_S:.0f} s. The connections with it "
+                   "are opened again, and clients that are relayed to or from it are disconnected. If this line "
+                   "returns, check that its machine is not overloaded, and the network")
+        self._part(echo.slot, self._peers[echo.slot])
 
     def _line(self, name: str, reason: int, text: str) -> None:
         now_s = time.monotonic()
@@ -332,9 +431,8 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def prepare(sock: socket.socket) -> None:
-    """Send at once, and notice a dead machine within seconds. Raises OSError."""
+    """Send at once, and notice a dead machine within seconds if nothing is sent. Raises OSError."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_MS)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_S)

@@ -5,10 +5,10 @@
     dialler   PROOF      HMAC-SHA256 over both messages
     acceptor  ACCEPT     HMAC-SHA256 over them, with another label
 
-After ACCEPT the connection carries one link (ADR 23) or one relayed client. The acceptor answers with REFUSE and a
-reason otherwise. Both sides prove that they know the secret, for these slots, these runs and these nonces: an answer
-of another connection, or of the other direction, is no proof. The dialler proves it first, so a stranger that connects
-gets nothing from which it could guess the secret. No clock is used.
+After ACCEPT the connection carries a link (ADR 23), a relayed client, or echoes: bytes that the acceptor sends back.
+The acceptor answers with REFUSE and a reason otherwise. Both sides prove that they know the secret, for these slots,
+these runs and these nonces: an answer of another connection, or of the other direction, is no proof. The dialler proves
+it first, so a stranger that connects gets nothing from which it could guess the secret. No clock is used.
 
 The handshake neither encrypts nor signs what follows: the network between the nodes must be trusted, or be a tunnel.
 A later version with TLS makes this handshake inside of TLS.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VERSION_MIN = VERSION_MAX = 1
-LINK, RELAY = 1, 2              # kinds of a connection
+LINK, RELAY, ECHO = 1, 2, 3     # kinds of a connection
 LIMIT = 512                     # bytes of a message behind its head
 SECRET_BYTES_MIN = 16
 NONCE_BYTES = CLUSTER_BYTES = 16
@@ -194,7 +194,7 @@ class Accepting(_Side):
         self.version = min(highest, self._versions[1])
         if lowest > highest or self.version < max(lowest, self._versions[0]):
             raise WireError(VERSION, detail=f" (here {self._versions}, there {lowest, highest})")
-        if self.kind not in (LINK, RELAY):
+        if self.kind not in (LINK, RELAY, ECHO):
             raise WireError(GARBAGE)
         if to != self.own.slot or self.slot == self.own.slot:
             raise WireError(SLOT)

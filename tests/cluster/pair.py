@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from tests.harness.packets import Connect
 from tests.harness.wire import Wire
 from tests.workers.case import accepted, until
 
-WIRES_HOST = "127.0.0.1"        # of the ports for other workers, which differ
+WIRES_HOST = "127.0.0.1"        # of the ports for other workers, which differ; a test may use another host
 CONFIG = "listener {port} {host}\nallow_anonymous true\n"
 KEY = bytes(range(16))
 SECRET = b"a secret of all nodes"
@@ -33,8 +34,9 @@ class Node(Broker):
     channel: Channel | None = None
 
     def __init__(self, slot: int, n: int, config: str = "", files: dict[str, str] | None = None, secret: bytes = SECRET, cluster: str = "one",     # parameters: of a process
-                 ports: tuple[int, ...] = ()) -> None:
+                 ports: tuple[int, ...] = (), wires_host: str = WIRES_HOST) -> None:
         super().__init__(config, files)
+        self.wires_host = wires_host
         self.slot, self.n, self.secret, self.cluster, self.host = slot, n, secret, cluster, f"127.0.0.{slot + 1}"
         self.ports = ports or three_ports()
         self.port = self.ports[0]
@@ -49,7 +51,7 @@ class Node(Broker):
     def start(self) -> Node:
         self.token += 1
         spec = json.dumps({"slot": self.slot, "n": self.n, "secret": self.secret.decode(), "cluster": self.cluster, "token": self.token,
-                           "port": self.wires_port})
+                           "wires_host": self.wires_host, "port": self.wires_port})
         ours, theirs = channel_pair()
         path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p)
         with (self.dir / "log").open("ab") as log:
@@ -72,13 +74,23 @@ class Node(Broker):
         return True
 
     def place(self) -> tuple[str, int, int]:
-        return WIRES_HOST, self.wires_port, self.token
+        return self.wires_host, self.wires_port, self.token
 
     def die(self) -> None:
         """Kill the worker."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+
+    def suspend(self) -> None:
+        """Stop the worker with SIGSTOP; its kernel goes on."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
 
     def know(self, places: dict[int, tuple[str, int, int] | None]) -> None:
         """Let the worker know where others are."""
@@ -104,6 +116,8 @@ class Node(Broker):
     def close(self) -> None:
         for client in self.opened:
             client.close()
+        if self.alive():
+            self.resume()
         super().close()
         if self.channel is not None:
             self.channel.close()
@@ -125,11 +139,11 @@ def introduce(nodes: list[Node]) -> None:
 
 
 @contextlib.contextmanager
-def cluster(n: int = 2, config: str = "", files: dict[str, str] | None = None) -> Iterator[list[Node]]:
+def cluster(n: int = 2, config: str = "", files: dict[str, str] | None = None, wires_host: str = WIRES_HOST) -> Iterator[list[Node]]:
     """Run a cluster of n workers, which serve clients."""
     with contextlib.ExitStack() as stack:
         ports = three_ports()
-        nodes = [stack.enter_context(Node(slot, n, config, files, ports=ports)) for slot in range(n)]
+        nodes = [stack.enter_context(Node(slot, n, config, files, ports=ports, wires_host=wires_host)) for slot in range(n)]
         introduce(nodes)
         for node in nodes:
             node.connect(id_of(node.slot, n)).close()
@@ -142,7 +156,7 @@ def worker(spec: dict[str, object], channel_fd: int, path: str) -> int:
     from mosq.cluster.wires import Own
     from mosq.config.parser import load_config
     from mosq.engine import counts_bytes, sockets_of
-    from mosq.server import process, signals
+    from mosq.server import process, signals as server_signals
     from mosq.server.control import serve
     from mosq.server.settings import engine_listeners
     from mosq.server.storage import key_of
@@ -170,8 +184,8 @@ def worker(spec: dict[str, object], channel_fd: int, path: str) -> int:
                   [[one.fileno() for one in some] for some in opened], [asks for asks, _ in pairs], [], -1)
     one = Worker(slot, Channel(socket.socket(fileno=channel_fd)), given, passage[1].fileno(), pairs[slot][1], 0)
     own = Own(str(spec["cluster"]), str(spec["secret"]).encode(), slot, int(str(spec["token"])))
-    one.wired = Wired(own, listen(WIRES_HOST, int(str(spec["port"]))), n)
-    with signals.Signals() as taken:
+    one.wired = Wired(own, listen(str(spec["wires_host"]), int(str(spec["port"]))), n)
+    with server_signals.Signals() as taken:
         return serve(of_worker(config, slot + 1, KEY), taken=taken, load=load, worker=one)      # type: ignore[arg-type]
 
 

@@ -5,6 +5,7 @@ from libc.stdlib cimport abort, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 from cext.base.view cimport View
 cimport cext.net.proxy as pp
+cimport cext.net.relay_head as rh
 cimport cext.net.upgrade as up
 cimport cext.net.websocket as ws
 
@@ -147,4 +148,40 @@ cdef uint64_t proxy(const uint8_t* p, size_t n) noexcept nogil:
     if status == pp.PROXY_DONE:
         must(cut.size == whole.size and cut.port == whole.port and memcmp(cut.ip, whole.ip, 16) == 0 and cut.local == whole.local)
         must(cut.tls == whole.tls and cut.common_name.n == whole.common_name.n)
+    return total
+
+
+cdef bint within(View v, const uint8_t* p, uint32_t n) noexcept nogil:
+    return v.p >= p and v.p + v.n <= p + n
+
+
+cdef uint64_t relay_head(const uint8_t* p, size_t n) noexcept nogil:
+    """Read a head whole and in pieces. Abort if the results differ, if a name lies outside of it, or if it has other bytes when it is written again."""
+    cdef rh.RelayHead whole, cut
+    cdef int status, found = rh.RELAY_HEAD_MORE
+    cdef uint8_t* q
+    cdef uint8_t* again
+    cdef size_t at = 0
+    cdef uint64_t total = 0
+    if n == 0:
+        return 0
+    q = copy(p + 1, n - 1)
+    status = rh.relay_head_read(q, n - 1, &whole)
+    must(whole.size <= rh.RELAY_HEAD_BYTES_MAX + rh.RELAY_NAME_MAX + rh.RELAY_PATH_MAX)
+    if status == rh.RELAY_HEAD_DONE:
+        must(whole.size <= n - 1 and within(whole.name, q, whole.size) and within(whole.path, q, whole.size))
+        total = bytes_sum(whole.name.p, whole.name.n) + bytes_sum(whole.path.p, whole.path.n) + bytes_sum(whole.ip, 16) + whole.port
+        must(rh.relay_head_size(&whole) > 0)
+        again = <uint8_t*>malloc(rh.relay_head_size(&whole))
+        rh.relay_head_put(again, &whole)
+        must(q[4] > rh.RELAY_HEAD_VERSION or (rh.relay_head_size(&whole) == whole.size and memcmp(again, q, whole.size) == 0))
+        free(again)
+    free(q)
+    while at < n - 1 and found == rh.RELAY_HEAD_MORE:
+        at += piece(n - 1 - at, p[0], at)
+        q = copy(p + 1, at)
+        found = rh.relay_head_read(q, at, &cut)
+        must(found != rh.RELAY_HEAD_MORE or cut.size == 0 or cut.size > at)
+        free(q)
+    must(found == status)
     return total

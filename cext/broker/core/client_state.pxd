@@ -168,6 +168,8 @@ ctypedef struct Client:
     uint8_t traced                      # 1: its next packet is in a trace already, and waits to be handled
     uint16_t doom_reason
     uint16_t kicks                      # kick commands before its connection; see kick.pyx
+    uint8_t wire                        # the worker on another machine at the other end of its relay + 1; 0: none
+    uint8_t wire_closes                 # WireEnds.closes when the relay began
 
 cdef inline Client* client_of(Conn* c) noexcept nogil:
     return <Client*>(<uint8_t*>c - sizeof(SlabItem))

@@ -15,7 +15,7 @@ cdef enum:
     WORKERS_MAX = 64
     WORKER_LISTENERS_MAX = 64           # listeners that are counted over all workers
     WIRES_READY = 32                    # connections to each worker on another machine that wait for clients
-    WIRES_ARRIVALS = 1024               # connections of other machines that wait for the descriptions of clients
+    WIRES_ARRIVALS = 128                # connections from each of them that wait for the descriptions of clients
     WORKER_PARTS_MAX = 66               # streams of which all workers have parts, and parts that the first worker has open for retention
     # positions in Figures: the statistics; the processor time in microseconds; drops by listener and reason; what answer_observed
     # writes; messages with a number to each worker, and QoS 0 that the links to it dropped; the gauges of streams; logins that failed, and that were
@@ -67,9 +67,12 @@ ctypedef struct Passage:
     uint32_t tail
 
 ctypedef struct WireEnds:
-    # connections to a worker on another machine that wait for clients
+    # the connections of a worker on another machine: to it, and from it, that wait for clients
     int fds[WIRES_READY]
     uint32_t n
+    uint32_t arrivals_n
+    LinkConn* arrivals[WIRES_ARRIVALS]
+    uint8_t closes                      # how many times all was closed; a relay that has another number in Client.wire_closes ends
 
 ctypedef struct Workers:
     uint32_t place                      # of this worker, from 0
@@ -84,8 +87,8 @@ ctypedef struct Workers:
     uint64_t links_wanted               # mask of the workers to which the control plane shall open a link
     int wires_fd                        # an eventfd: links are wanted, or connections were used
     uint8_t wires_used                  # 1: in this turn
-    LinkConn* arrivals[WIRES_ARRIVALS]
-    uint32_t arrivals_n
+    uint8_t relays_walk                 # 1: relays of processes that have ended must end
+    uint32_t relays_at                  # position in the slab of clients up to which that is done
     uint32_t halves                     # clients that are halves of relays
     uint32_t dealt                      # TLS connections that were dealt out to the workers
     input_fn input                      # what the reactor and traces call without workers

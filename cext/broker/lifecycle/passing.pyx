@@ -42,7 +42,7 @@ from cext.broker.lifecycle.accept cimport client_open, client_welcome, descripto
 from cext.broker.core.link_state cimport NO_SLOT
 from cext.broker.links.sockets cimport link_accepted
 from cext.broker.lifecycle.session_lifecycle cimport client_end
-from cext.broker.lifecycle.wires cimport names_fill, wire_head, wire_input, wire_take, wires_wake
+from cext.broker.lifecycle.wires cimport names_fill, wire_head, wire_input, wire_mark, wire_take, wires_wake
 from cext.broker.persist.publication cimport memory_short
 from cext.codec.reason cimport RC_KEEP_ALIVE_TIMEOUT
 from cext.net.conn cimport conn_close, conn_drop_input, conn_open, conn_resume
@@ -283,6 +283,7 @@ cdef int client_relay(Broker* b, Client* c, uint32_t place) noexcept nogil:
     if err:
         c_close(fd)
         return err
+    wire_mark(b, relay_other(b, c), place)
     err = wire_head(b, c, &relay_other(b, c).conn, left_ms)
     if err == 0:
         relay_flow(b, c)

@@ -11,7 +11,7 @@ cdef enum:
     WIRE_IN = 2                 # a link that the worker has opened
     WIRE_READY = 3              # a connection that waits for a client to relay
     WIRE_RELAY = 4              # the same, opened by the other worker
-    WIRE_CLOSE = 5              # close the links, and the connections that wait
+    WIRE_CLOSE = 5              # the process has ended, or is silent: close its links and connections, and end its relays
 
 # Take a descriptor of the control plane, whose handshake is over. It belongs to this room from now on.
 cdef void wire_serve(Broker* b, uint32_t place, int what, int fd) noexcept nogil
@@ -24,6 +24,10 @@ cdef void wire_wanted(Workers* w, uint32_t place) noexcept nogil
 cdef void wires_wake(Workers* w) noexcept nogil
 # Give a client the names that came with it. Returns -1 if there is no memory.
 cdef int names_fill(Client* c, View proxied, View path) noexcept nogil
+# Note the worker at the other end of a relay: of the half here, or of the client that is served here.
+cdef void wire_mark(Broker* b, Client* c, uint32_t place) noexcept nogil
+# End some relays of processes that have ended or are silent; call it when Workers.relays_walk is 1. Return 1 if more are left.
+cdef bint relays_slice(Broker* b) noexcept nogil
 # Input, and the end, of a connection that another worker has opened for a client.
 cdef size_t wire_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexcept nogil
 cdef void wire_lost(Broker* b, Conn* conn) noexcept nogil

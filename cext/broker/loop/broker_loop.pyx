@@ -43,6 +43,7 @@ from cext.broker.core.pending_packet cimport names_free, pending_packet_free
 from cext.broker.core.resident cimport heap_bytes, resident_begin, resident_check, resident_end
 from cext.broker.core.session_refs cimport session_replay
 from cext.broker.core.turn cimport turn_begin, turn_is_over
+from cext.broker.core.workers cimport workers_of
 from cext.broker.handover.frozen cimport frozen_run
 from cext.broker.handover.restore cimport arrived_begin
 from cext.broker.lifecycle.accept cimport client_accept, descriptors_begin, newcomer_grew, no_descriptors
@@ -54,7 +55,7 @@ from cext.broker.lifecycle.session_lifecycle cimport (
 )
 from cext.broker.lifecycle.shed cimport shed_largest
 from cext.broker.lifecycle.passing cimport relay_drained, workers_passage_due, workers_free, workers_pass, workers_receive, workers_start
-from cext.broker.lifecycle.wires cimport wire_lost, wires_close
+from cext.broker.lifecycle.wires cimport relays_slice, wire_lost, wires_close
 from cext.broker.links.sockets cimport link_empty, link_freed, link_input, link_lost, links_close, links_read_on, links_turn
 from cext.broker.arrivals.fanouts cimport fanout_done
 from cext.broker.arrivals.waits cimport wait_of_job_done, wait_timed_out
@@ -350,6 +351,8 @@ cdef int turns_run(Broker* b, int event_fd) noexcept nogil:      # long: the par
             more |= answers_serve(b)
         if b.rechecks:
             more |= recheck_slice(b)
+        if b.workers != NULL and workers_of(b).relays_walk:
+            more |= relays_slice(b)
         end_doomed_clients(b)
         if b.wills_restored and (b.links == NULL or links_of(b).ready):
             more |= restored_wills_slice(b)
