@@ -24,18 +24,19 @@ class Counted(Runner):
 
     def __init__(self, spec: Spec, processes: dict[str, int]) -> None:
         super().__init__(spec, [], silent)
-        self._processes, self.shares = processes, dict.fromkeys(processes, 0.0)
+        self.processes, self.shares = processes, dict.fromkeys(processes, 0.0)
+        self._at: dict[float, dict[str, float]] = {}    # seconds of each name at the moments of this run
 
     def moment(self) -> Moment:
-        self._now = {name: moment(pid).broker.cpu_s for name, pid in self._processes.items()}
-        found = moment(*self._processes.values())
-        self._at = {**getattr(self, "_at", {}), found.at: self._now}
+        shares = {name: moment(pid).broker.cpu_s for name, pid in self.processes.items()}
+        found = moment(*self.processes.values())
+        self._at[found.at] = shares
         return found
 
     def close(self, phase: Phase, end: Moment) -> None:
         super().close(phase, end)
         first, last = self._at[self.start.at], self._at[end.at]
-        self.shares = {name: last[name] - first[name] for name in self._processes}
+        self.shares = {name: last[name] - first[name] for name in self.processes}
 
 
 class Spread(Named):
@@ -43,10 +44,10 @@ class Spread(Named):
 
     def __init__(self, spec: Spec, runner: Runner, names: list[str], hosts: list[str], *, publishers: int) -> None:
         super().__init__(spec, runner, names, publishers=publishers)
-        self._hosts = hosts
+        self.hosts = hosts
 
     def connect(self, first: int, n: int) -> None:
-        for host, clients in itertools.groupby(range(first, first + n), key=lambda i: self._hosts[i]):
+        for host, clients in itertools.groupby(range(first, first + n), key=lambda i: self.hosts[i]):
             some = list(clients)
             self.generator.address(socket.inet_aton(host), self.spec.port)
             super().connect(some[0], len(some))
@@ -66,6 +67,15 @@ def across(running: Cluster, load: Load, pairs: int, *, nodes: int = 2) -> dict[
 
 
 def parts_us(runner: Counted) -> dict[str, float]:
-    """Return the CPU of each message of the last phase by process."""
+    """Return the CPU for each message or client of the last phase, by process."""
     per = runner.phases[-1].per
     return {name: 1e6 * seconds / per for name, seconds in runner.shares.items()}
+
+
+def cost(runner: Counted) -> dict[str, Any]:
+    """Return the figures of the last phase. Raises SystemExit if its CPU is unknown."""
+    phase = runner.phases[-1]
+    if not phase.broker:
+        raise SystemExit(f"a process of the cluster has started or ended during {phase.name}")
+    return {"cpu_us": phase.broker["cpu_us_per"], "parts_us": parts_us(runner), "rate": phase.rate,
+            "others": phase.foreign_cpu_share}
