@@ -59,10 +59,14 @@ def across(running: Cluster, load: Load, pairs: int, *, nodes: int = 2) -> dict[
     publishers = [i * nodes // pairs for i in range(pairs)]
     at = [*publishers, *((node + 1) % nodes for node in publishers)]
     names = running.names([running.worker_at(node) for node in at])
-    spec = spec_of(load, host=running.nodes[0].host, port=running.port)
-    runner = Counted(spec, running.processes())
-    scene = Spread(spec, runner, names, [running.nodes[node].host for node in at], publishers=pairs)
-    found = carried(scene)
+    return spread(running.port, running.processes(), load, names, [running.nodes[node].host for node in at])
+
+
+def spread(port: int, processes: dict[str, int], load: Load, names: list[str], hosts: list[str]) -> dict[str, Any]:
+    """Measure pairs, of which client i has the name names[i] and connects to hosts[i]: first all publishers."""
+    spec = spec_of(load, host=hosts[0], port=port)
+    runner = Counted(spec, processes)
+    found = carried(Spread(spec, runner, names, hosts, publishers=len(names) // 2))
     return {**found, "parts_us": parts_us(runner)}
 
 
