@@ -22,8 +22,8 @@ from mosq.tools.bench.html.figures import MARKS
 from mosq.tools.bench.html.lab import Lab
 from mosq.tools.bench.html.reading import read, runs_of
 from mosq.tools.bench.spec import BenchError
-from perf.tables import table
 from perf.cluster.report import section as of_cluster
+from perf.tables import table
 from perf.workers.report import section as of_workers
 
 if TYPE_CHECKING:

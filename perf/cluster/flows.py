@@ -42,7 +42,9 @@ class Counted(Runner):
 class Spread(Named):
     """A scene whose client i has the name names[i] and connects to the address hosts[i]."""
 
-    def __init__(self, spec: Spec, runner: Runner, names: list[str], hosts: list[str], *, publishers: int) -> None:
+    runner: Counted
+
+    def __init__(self, spec: Spec, runner: Counted, names: list[str], hosts: list[str], *, publishers: int) -> None:
         super().__init__(spec, runner, names, publishers=publishers)
         self.hosts = hosts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -58,7 +59,6 @@ def program() -> Path:
 def rabbitmq() -> Iterator[Rabbits]:
     """Run both nodes for the block."""
     folder_of_programs = program()
-    mapper = None
     with tempfile.TemporaryDirectory(prefix="mosq-rabbit-", ignore_cleanup_errors=True) as folder:
         found = Rabbits(free_port())
         epmd, mark = free_port(), str(found.port)
@@ -69,7 +69,7 @@ def rabbitmq() -> Iterator[Rabbits]:
                 found.running[f"RabbitMQ {name}"] = _started(folder_of_programs, Path(folder), name, host, found.port,
                                                             epmd, mark)
             for host in found.hosts:
-                until(lambda host=host: answers(host, found.port, "tcp"), f"RabbitMQ at {host}", START_S)
+                until(functools.partial(answers, host, found.port, "tcp"), f"RabbitMQ at {host}", START_S)
             yield found
         finally:
             for process in found.running.values():

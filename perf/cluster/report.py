@@ -24,11 +24,12 @@ def section(folder: Path) -> Iterator[str]:
     """Yield the parts of the section."""
     every = files(folder)
     machine = every[0][1]["machine"] if every else {}
-    yield ("## A cluster\n\n`python -m perf.cluster` runs nodes, Redis, a replica that confirms, and the load generator "
-           f"on one machine: {machine.get('cores')} cores, {machine.get('processor')}, Linux {machine.get('kernel')}. "
-           "CPU is that of all nodes, Redis and its replica. Sums of CPU are valid although other programs used the "
-           "machine; times and rates mostly measure the scheduler. Redis is as shipped with `appendonly yes`, without "
-           "rewriting of that file. The modules of [cluster](cluster) describe each measurement.\n")
+    yield ("## A cluster\n\n`python -m perf.cluster` runs nodes, Redis, a replica that confirms, and the load "
+           f"generator on one machine: {machine.get('cores')} cores, {machine.get('processor')}, "
+           f"Linux {machine.get('kernel')}. CPU is that of all nodes, Redis and its replica. Sums of CPU are valid "
+           "although other programs used the machine; times and rates mostly measure the scheduler. Redis is as "
+           "shipped, with `appendonly yes`, without rewriting of that file. The modules of [cluster](cluster) describe each "
+           "measurement.\n")
     for what, title, text, heads, cells in PARTS:
         if found := rows_of(folder, what):
             yield f"### {title}\n\n{text}\n"

@@ -18,6 +18,7 @@ import redis
 
 from mosq.cluster.address import parse_address
 from mosq.cluster.entries import entry_of
+from mosq.cluster.errors import AwayError
 from mosq.cluster.registry import Registry
 from mosq.cluster.terms import Terms
 from mosq.engine import worker_place
@@ -142,6 +143,15 @@ class Cluster:
         return self.home.index(self.nodes[node])
 
 
+def created(registry: Registry, workers: int) -> bool:
+    """Make the cluster; return whether the replica has confirmed it."""
+    try:
+        registry.create(workers)
+    except AwayError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def cluster(nodes: int = 2, workers: int = 2, replicas: int = 1) -> Iterator[Cluster]:
     """Make a cluster whose nodes are not started yet."""
@@ -152,12 +162,13 @@ def cluster(nodes: int = 2, workers: int = 2, replicas: int = 1) -> Iterator[Clu
         servers = {"Redis": stack.enter_context(RedisServer(*REDIS))}
         for n in range(replicas):
             place = f"replicaof 127.0.0.1 {servers['Redis'].port}"
-            servers["replica" if replicas == 1 else f"replica {n + 1}"] = stack.enter_context(RedisServer(*REDIS, place))
+            name = "replica" if replicas == 1 else f"replica {n + 1}"
+            servers[name] = stack.enter_context(RedisServer(*REDIS, place))
         until(lambda: servers["Redis"].ask("INFO replication").count(b"state=online") == replicas, "replicas")
         address = f"redis://127.0.0.1:{servers['Redis'].port}"
         terms = Terms(LEASE_S, LEASE_S / 2)
         registry = Registry(parse_address(address), "mosq", "operator", "r", terms, replicas=replicas, secret=SECRET)
-        registry.create(workers)
+        until(lambda: created(registry, workers), "the replica confirms")
         facts = registry.facts()
         registry.close()
         ports = {"port": free_port(), "links": free_port(), "redis": servers["Redis"].port}

@@ -32,9 +32,10 @@ def measure(nodes: list[int], samples: int, rounds: int) -> list[dict[str, Any]]
     for n in nodes:
         runs = [run(n, samples) for _ in range(rounds)]
         suback, message = (quantiles([ms for one in runs for ms in one[name]]) for name in ("known", "arrived"))
+        others = [one["others"] for one in runs]
         rows.append({"nodes": n, "samples": samples * rounds, "suback_ms": suback, "message_ms": message,
-                     "limit": LIMIT_MS, "others": [one["others"] for one in runs]})
+                     "limit": LIMIT_MS, "others": others})
         print(f"{n} nodes: SUBACK p50 {suback['p50']:.2f} ms, p99 {suback['p99']:.2f} ms, longest {suback['max']:.2f} "
               f"ms; message p99 {message['p99']:.2f} ms; other programs "
-              f"{', '.join(f'{one:.2f}' for one in rows[-1]['others'])} cores", flush=True)
+              f"{', '.join(f'{one:.2f}' for one in others)} cores", flush=True)
     return rows

@@ -78,7 +78,6 @@ def seen(node: Node, text: str, times: int) -> float:
 def drained(scene: Spread, running: Cluster, clients: int, each: int) -> dict[str, Any]:
     """Let the first clients come back at the node that lives, and return what their messages cost."""
     runner = scene.runner
-    assert isinstance(runner, Counted)
     runner.processes = running.processes()
     scene.hosts = [running.nodes[STAYS].host] * scene.clients
     with runner.phase("drain") as phase:
