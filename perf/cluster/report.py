@@ -28,8 +28,8 @@ def section(folder: Path) -> Iterator[str]:
            f"generator on one machine: {machine.get('cores')} cores, {machine.get('processor')}, "
            f"Linux {machine.get('kernel')}. CPU is that of all nodes, Redis and its replica. Sums of CPU are valid "
            "although other programs used the machine; times and rates mostly measure the scheduler. Redis is as "
-           "shipped, with `appendonly yes`, without rewriting of that file. The modules of [cluster](cluster) describe each "
-           "measurement.\n")
+           "shipped, with `appendonly yes`, without rewriting of that file. The modules of [cluster](cluster) "
+           "describe each measurement.\n")
     for what, title, text, heads, cells in PARTS:
         if found := rows_of(folder, what):
             yield f"### {title}\n\n{text}\n"
