@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
     from mosq.cluster.registry import Facts
 
-LEASE_S = 2.0
-WAIT_S = 60.0
+LEASE_S = 6.0                   # long: a busy machine must not end workers
+WAIT_S = 120.0
 POLL_S = 0.002
 SECRET = b"s" * 32
 # as shipped, but for the rewrite of the append-only file, which would begin in some runs and not in others
@@ -91,6 +92,12 @@ class Node:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
+    def serves(self, worker: int) -> bool:
+        """Return whether the last process of a worker here serves clients."""
+        log = self.log()
+        started = re.findall(rf"Worker {worker + 1} starts here \(process (\d+)\)", log)
+        return bool(started) and f"(process {started[-1]}) serves clients." in log
+
     def serving(self) -> int:
         """Return how often a worker has begun to serve clients here."""
         return self.log().count("serves clients.")
@@ -118,8 +125,7 @@ class Cluster:
         if {owners.count(node.name) for node in nodes} != {self.facts.workers // len(nodes)}:
             return False
         self.home = [names[name] for name in owners]
-        return sum(node.serving() for node in nodes) >= self.facts.workers and all(
-            node.log().count("serves clients.") >= node.log().count("starts here (") for node in nodes)
+        return all(node.serves(worker) for worker, node in enumerate(self.home))
 
     def processes(self) -> dict[str, int]:
         """Return the processes whose CPU counts: those of nodes with their workers, Redis, and its replica."""
