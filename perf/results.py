@@ -22,6 +22,7 @@ from mosq.tools.bench.html.figures import MARKS
 from mosq.tools.bench.html.lab import Lab
 from mosq.tools.bench.html.reading import read, runs_of
 from mosq.tools.bench.spec import BenchError
+from perf.cluster.report import section as of_cluster
 from perf.tables import table
 from perf.workers.report import section as of_workers
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from mosq.tools.bench.html.parts import Cell, Section
 
 HERE = Path(__file__).parent
-WORKERS = "workers"             # folder with the figures of perf.workers
+OTHERS = {"workers": of_workers, "cluster": of_cluster}     # folders with the figures of perf.workers, perf.cluster
 KEPT, FILE = HERE / "results", HERE / "RESULTS.md"
 OPTIONS = frozenset({"scenario", "version", "qos", "size", "publishers", "subscribers", "clients", "messages", "rate",
                      "seconds", "name", "tls", "ws"})
@@ -94,9 +95,12 @@ def keep(source: Path, target: Path) -> None:
 
 def results(kept: Path) -> str:
     """Return the text of RESULTS.md for the folders below `kept`."""
-    folders = sorted(path for path in kept.iterdir() if path.is_dir() and path.name != WORKERS)
+    folders = sorted(path for path in kept.iterdir() if path.is_dir() and path.name not in OTHERS)
     parts = [part for folder in folders for part in _folder(folder)]
-    return "\n".join([HEAD, *parts, *(of_workers(kept / WORKERS) if (kept / WORKERS).is_dir() else ())])
+    for name, section in OTHERS.items():
+        if (kept / name).is_dir():
+            parts += section(kept / name)
+    return "\n".join([HEAD, *parts])
 
 
 def _folder(path: Path) -> Iterator[str]:

@@ -88,7 +88,7 @@ cdef class Generator:
             self._transport(tls_context, host, request, accept)
         if publishers > clients or not 0 < inflight <= INFLIGHT_MAX or not burst or 0 < payload < STAMP_SIZE:
             raise ValueError("out of range")
-        self._address(ip, port, scope)
+        self.address(ip, port, scope)
         g.clients = <Client*>array_new(clients, sizeof(g.clients[0]))
         g.n_clients = clients
         for i in range(clients):
@@ -144,17 +144,6 @@ cdef class Generator:
             raise MemoryError
         self.g.transport = &layers.ops
 
-    cdef _address(self, bytes ip, int port, uint32_t scope):
-        cdef Address a
-        cdef size_t n = len(ip)
-        if n != 4 and n != 16:
-            raise ValueError("an address has 4 or 16 bytes")
-        memset(&a, 0, sizeof(a))
-        a.family = <uint8_t>(AF_INET if n == 4 else AF_INET6)
-        a.port = <uint16_t>port
-        memcpy(a.ip, <const char*>ip, n)
-        self.g.address_n = address_put(&self.g.address, &a, scope)
-
     cdef _streams_free(self):
         cdef uint32_t i
         if self.g.streams != NULL:
@@ -169,6 +158,18 @@ cdef class Generator:
         self.g.n_streams = 0
 
     # ---------------------------------------------------------------- clients, sources, streams
+
+    def address(self, bytes ip, int port, uint32_t scope=0):
+        """Set the address to which clients connect from now on: the nodes of a cluster have several."""
+        cdef Address a
+        cdef size_t n = len(ip)
+        if n != 4 and n != 16:
+            raise ValueError("an address has 4 or 16 bytes")
+        memset(&a, 0, sizeof(a))
+        a.family = <uint8_t>(AF_INET if n == 4 else AF_INET6)
+        a.port = <uint16_t>port
+        memcpy(a.ip, <const char*>ip, n)
+        self.g.address_n = address_put(&self.g.address, &a, scope)
 
     def greetings(self, names, *, uint32_t first=0, bint clean=True, uint32_t session_expiry=0, uint16_t keepalive=0):
         """Set the CONNECT packets. names: (client id, user or None, password or None) of the clients from `first` to the last."""

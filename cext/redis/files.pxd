@@ -5,6 +5,7 @@
 # does each number once. The token in each operation is that of the owner: after another process has taken the store with a
 # greater one, Redis refuses all operations of this process.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from cext.redis.blocks cimport Blocks
 from cext.redis.connection cimport REDIS_WHY_MAX, Redis
 from cext.store.file cimport FileOps
 
@@ -47,6 +48,8 @@ ctypedef struct RemoteFiles:
     uint64_t unsent_bytes
     uint64_t kept_bytes
     uint64_t resent             # operations that were sent again
+    uint64_t reads              # reads that have asked Redis
+    Blocks blocks
     LogFile* files
     LogFile** descriptors       # index = descriptor; NULL = free
     uint32_t n_descriptors

@@ -7,7 +7,8 @@ asks Redis. Operations are done in the order of their numbers, each once. An ope
 it; up to KEPT_BYTES more are kept for a failover that loses some of them. A claim comes first on each connection: it is a write,
 so a WAIT that follows covers all that this primary has done before. One thread uses it at a time.
 
-Cost: a write is formatted once and copied into the output; a sync is one round trip, with its WAIT in it.
+Cost: a write is formatted once and copied into the output; a sync is one round trip, with its WAIT in it. A small read is one for
+each block that was not read lately.
 """
 
 from libc.errno cimport EBADF, EEXIST, EFBIG, EIO, EMFILE, ENOENT, ENOMEM, ENOSPC, ENOTCONN, ESTALE
@@ -16,6 +17,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc, strtoull
 from libc.string cimport memcpy, memset, strchr, strcmp, strlen, strncmp, strstr
 
+from cext.redis.blocks cimport BLOCK_BYTES, Block, blocks_copy, blocks_fini, blocks_filled, blocks_forget, blocks_take
 from cext.redis.connection cimport (
     REDIS_WHY_MAX, Redis, redis_append, redis_append_formatted, redis_command, redis_connect, redis_disconnect, redis_flush,
     redis_leave, redis_reply,
@@ -39,6 +41,7 @@ cdef enum:
     WAITING_MAX_BYTES = 32 << 20        # operations that are not confirmed; a write behind them waits for a sync
     KEPT_BYTES = 8 << 20        # confirmed operations that are kept for a failover
     READ_BYTES = 1 << 20        # bytes of one read
+    SMALL_BYTES = 16 << 10      # a read of up to so many bytes reads a block
     CONTENT_MAX = 512 << 20     # a string in Redis is not larger
     DESCRIPTORS_MAX = 4096
     TRIES = 3                   # connections of one call
@@ -582,24 +585,55 @@ cdef int64_t read_once(RemoteFiles* f, const LogFile* file, void* p, uint64_t n,
     return got
 
 
-cdef int64_t log_pread(void* ctx, int fd, void* p, uint64_t n, uint64_t at) noexcept nogil:
-    cdef RemoteFiles* f = <RemoteFiles*>ctx
-    cdef LogFile* file = file_at(f, fd)
+cdef int64_t read_repeated(RemoteFiles* f, const LogFile* file, void* p, uint64_t n, uint64_t at) noexcept nogil:
+    """Read from Redis, over a new connection if the present one breaks. Return the number of bytes or -errno."""
     cdef int64_t got = -ENOTCONN
     cdef int _tries
-    if file == NULL:
-        return -EBADF
-    if at >= file.size or n == 0:
-        return -ESTALE if f.state == LOG_ENDED else 0
-    n = min(min(n, file.size - at), <uint64_t>READ_BYTES)
     for _tries in range(TRIES):
         got = log_connect(f) if f.redis.c == NULL else 0
         if got < 0:
             return got
+        f.reads += 1
         got = read_once(f, file, p, n, at)
         if got != -ENOTCONN:
             return got if got else -EIO         # the size is known: these bytes must exist
     return got
+
+
+cdef int64_t read_in_block(RemoteFiles* f, const LogFile* file, uint8_t* p, uint64_t n, uint64_t at) noexcept nogil:
+    """Read through the blocks. Return the number of bytes, which may be fewer than n, or -errno."""
+    cdef uint64_t begin = at - at % <uint64_t>BLOCK_BYTES
+    cdef uint64_t found = blocks_copy(&f.blocks, file.content, at, p, n)
+    cdef Block* block
+    cdef int64_t got
+    if found:
+        return <int64_t>found
+    block = blocks_take(&f.blocks)
+    if block == NULL:
+        return read_repeated(f, file, p, n, at)
+    got = read_repeated(f, file, block.p, min(file.size - begin, <uint64_t>BLOCK_BYTES), begin)
+    if got < 0:
+        return got
+    blocks_filled(&f.blocks, block, file.content, begin, <uint32_t>got)
+    found = blocks_copy(&f.blocks, file.content, at, p, n)
+    return <int64_t>found if found else -EIO
+
+
+cdef int64_t log_pread(void* ctx, int fd, void* p, uint64_t n, uint64_t at) noexcept nogil:
+    cdef RemoteFiles* f = <RemoteFiles*>ctx
+    cdef LogFile* file = file_at(f, fd)
+    if file == NULL:
+        return -EBADF
+    if f.state == LOG_ENDED:
+        return -ESTALE
+    if at >= file.size or n == 0:
+        return 0
+    n = min(min(n, file.size - at), <uint64_t>READ_BYTES)
+    # While Redis is full, bytes beside those that are read may wait for their write. Before its first sync this process reads each
+    # byte from Redis, so that a start without Redis fails.
+    if n <= SMALL_BYTES and f.state == LOG_OPEN and f.safe > f.claimed_number:
+        return read_in_block(f, file, <uint8_t*>p, n, at)
+    return read_repeated(f, file, p, n, at)
 
 
 cdef int64_t log_pwrite(void* ctx, int fd, const void* p, uint64_t n, uint64_t at) noexcept nogil:
@@ -627,6 +661,7 @@ cdef int64_t log_pwrite(void* ctx, int fd, const void* p, uint64_t n, uint64_t a
     f.last.content = file.content
     f.last.begin = min(at, file.size)
     f.last.end = at + n
+    blocks_forget(&f.blocks, file.content, at)
     file.size = max(file.size, at + n)
     return <int64_t>n
 
@@ -657,6 +692,7 @@ cdef int log_truncate(void* ctx, int fd, uint64_t n) noexcept nogil:
     f.last.content = file.content
     f.last.begin = min(n, file.size)
     f.last.end = max(n, file.size)
+    blocks_forget(&f.blocks, file.content, n)
     file.size = n
     return 0
 
@@ -827,6 +863,7 @@ cdef void log_files_free(RemoteFiles* f) noexcept nogil:
     while f.files != NULL:
         file_remove(f, f.files)
     free(f.descriptors)
+    blocks_fini(&f.blocks)
     f.descriptors = NULL
     f.n_descriptors = 0
     f.last = f.unsent = NULL

@@ -155,8 +155,9 @@ cdef class LogFiles:
         return self.f.state == LOG_ENDED
 
     def counts(self):
-        """Return the numbers of operations: given, applied, confirmed by the replicas, and sent again."""
-        return {"given": self.f.number, "applied": self.f.applied, "safe": self.f.safe, "resent": self.f.resent}
+        """Return the numbers of operations: given, applied, confirmed by the replicas, and sent again; and of reads."""
+        return {"given": self.f.number, "applied": self.f.applied, "safe": self.f.safe, "resent": self.f.resent,
+                "reads": self.f.reads}
 
     def file_ops(self):
         """Return the file operations as a capsule, valid while this object exists."""

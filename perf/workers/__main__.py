@@ -15,23 +15,17 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import importlib
-import json
-import subprocess
 from pathlib import Path
 
-from mosq.tools.bench.run import machine
+from perf.kept import keep
 from perf.lock import bench_lock
-from perf.results import compact
 from perf.workers import report
 from perf.workers.pairs import LOADS
 from perf.workers.routes import KINDS
 
 PERF = Path(__file__).parents[1]
 KEPT, PLOTS = PERF / "results" / "workers", PERF / "plots"
-
-
 
 
 def arguments() -> argparse.Namespace:
@@ -75,14 +69,7 @@ def main() -> None:
     with bench_lock():
         rows = importlib.import_module(f"perf.workers.{what}").measure(**given)
     if file is not None:
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes")
-        about = {"machine": machine(), "commit": commit(), "measured": now, "rows": rows}
-        file.write_text(json.dumps(compact(about), indent=1) + "\n")
-
-
-def commit() -> str:
-    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=PERF, capture_output=True, text=True)
-    return done.stdout.strip()
+        keep(file, rows)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ ON_THE_WAY = 4                  # SUBSCRIBE packets without SUBACK
 class Client:
     """A connected client with a clean session."""
 
-    def __init__(self, port: int, name: str) -> None:
-        self.sock = socket.create_connection((HOST, port), timeout=WAIT_S)
+    def __init__(self, port: int, name: str, host: str = HOST) -> None:
+        self.sock = socket.create_connection((host, port), timeout=WAIT_S)
         self._early: list[tuple[int, bytes]] = []      # packets that came before a SUBACK
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.sendall(packet(0x10, string(b"MQTT") + bytes((4, 2, 0, 0)) + string(name.encode())))

@@ -59,26 +59,40 @@ def quiet(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def flow(port: int, pid: int, load: Load, names: list[str], publishers: int) -> dict[str, Any]:
     """Measure a flow: as many publishers as subscribers are pairs, and each subscriber of one publisher gets all.
     Return the figures of the run. Raises SystemExit if a message was lost, doubled or out of order."""
-    phases: list[Phase] = []
-    spec = Spec("pairs", port=port, broker_pid=pid, qos=load.qos, seconds=load.seconds, rate=load.rate, stall=30.0,
-                session=load.durable)
-    runner = Runner(spec, phases, lambda _what, _counts: None)
-    scene = Named(spec, runner, names, publishers=publishers)
-    subscribers = len(names) - publishers
+    spec = spec_of(load, port=port, broker_pid=pid)
+    return carried(Named(spec, Runner(spec, [], silent), names, publishers=publishers))
+
+
+def spec_of(load: Load, **where: Any) -> Spec:
+    """Return the options of a flow to a broker at this place."""
+    return Spec("pairs", qos=load.qos, seconds=load.seconds, rate=load.rate, stall=30.0, session=load.durable, **where)
+
+
+def silent(_what: str, _counts: dict[str, int]) -> None:
+    """Show no progress."""
+
+
+def carried(scene: Named) -> dict[str, Any]:
+    """Run a flow with the clients of a scene, and return its figures. Raises SystemExit as `flow`."""
+    publishers, subscribers = scene.publishers, scene.receivers
     fans = [subscribers // publishers] * publishers
     topics = [f"{scene.root}/flow/{i}" for i in range(publishers)]
     filters = [topics[i % publishers] for i in range(subscribers)]
     try:
         scene.sources(topics, fans)
         scene.generator.streams([(i % publishers, 1) for i in range(subscribers)])
-        scene.greet(clean=not load.durable)
+        scene.greet(clean=not scene.spec.session)
         scene.connect(0, scene.clients)
         scene.subscribe(filters, publishers, subscribers)
         scene.measured_flow("flow")
         scene.end()
     except (Stopped, BenchError) as error:
         raise SystemExit(f"the run is not complete: {error}") from None
-    phase = phases[0]
+    return figures(scene.runner.phases[0])
+
+
+def figures(phase: Phase) -> dict[str, Any]:
+    """Return the figures of a flow. Raises SystemExit as `flow`."""
     if not phase.exact:
         raise SystemExit(f"messages were lost, doubled or out of order: {phase.lost}, {phase.duplicates}, "
                          f"{phase.out_of_order}")

@@ -37,19 +37,24 @@ def run(workers: int, samples: int) -> dict[str, Any]:
         places = [0, *(range(1, workers) if workers > 1 else [0])]
         clients = [stack.enter_context(contextlib.closing(Client(running.port, name)))
                    for name in running.names(places)]
-        subscriber, publishers = clients[0], clients[1:]
-        subscriber.sock.settimeout(ARRIVES_S)
-        known, arrived = [], []
-        begin = moment(running.pid)
-        for i in range(samples):
-            try:
-                one, other = sample(subscriber, publishers[i % len(publishers)], b"known/%d/at/once" % i)
-            except TimeoutError:
-                raise SystemExit(f"message {i} of {samples} did not arrive") from None
-            known.append(one)
-            arrived.append(other)
-            time.sleep(PAUSE_S)
-        end = moment(running.pid)
+        return timed(clients[0], clients[1:], samples, running.pid)
+
+
+def timed(subscriber: Client, publishers: list[Client], samples: int, *pids: int) -> dict[str, Any]:
+    """Return the times of so many subscriptions, with a publisher in turn. `pids`: the broker's. Raises SystemExit if a
+    message did not arrive."""
+    subscriber.sock.settimeout(ARRIVES_S)
+    known, arrived = [], []
+    begin = moment(*pids)
+    for i in range(samples):
+        try:
+            one, other = sample(subscriber, publishers[i % len(publishers)], b"known/%d/at/once" % i)
+        except TimeoutError:
+            raise SystemExit(f"message {i} of {samples} did not arrive") from None
+        known.append(one)
+        arrived.append(other)
+        time.sleep(PAUSE_S)
+    end = moment(*pids)
     others = (end.all_cpu_s - begin.all_cpu_s - (end.own.cpu_s - begin.own.cpu_s)
               - (end.broker.cpu_s - begin.broker.cpu_s)) / (end.at - begin.at)
     return {"known": known, "arrived": arrived, "others": others}

@@ -57,9 +57,9 @@ class Machine(RuleBasedStateMachine):
             assert self.read(fd) == content
             self.calls.close(fd)
 
-    def read(self, fd: int) -> bytes:
+    def read(self, fd: int, n: int = 1 << 20) -> bytes:
         out = b""
-        while piece := self.calls.pread(fd, 1 << 20, len(out)):
+        while piece := self.calls.pread(fd, n, len(out)):
             assert isinstance(piece, bytes), self.calls.why(-piece)     # type: ignore[operator]
             out += piece
         return out
@@ -97,12 +97,12 @@ class Machine(RuleBasedStateMachine):
             content.extend(bytes(n - len(content)))
             self.note()
 
-    @rule(data=st.data())
-    def read_back(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), n=st.sampled_from([5000, 1 << 20]))
+    def read_back(self, data: st.DataObject, n: int) -> None:
         if self.open:
             fd = data.draw(st.sampled_from(sorted(self.open)))
             assert self.calls.size(fd) == len(self.open[fd])
-            assert self.read(fd) == self.open[fd]
+            assert self.read(fd, n) == self.open[fd]
 
     @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:

@@ -46,6 +46,10 @@ class Runner:
     def begin(self, generator: Generator) -> None:
         self.generator = generator
 
+    def moment(self) -> Moment:
+        """Return the usage of the broker now."""
+        return moment(self.spec.broker_pid)
+
     # ---------------------------------------------------------------- goals
 
     def reach(self, what: str) -> None:
@@ -88,17 +92,17 @@ class Runner:
         self.phases.append(phase)
         self.generator.clear()
         self.whole = self.measured = self.generator.counts()
-        self.start, self.end = moment(self.spec.broker_pid), None
+        self.start, self.end = self.moment(), None
         self.until = 0.0                # time at which publishing should end
         try:
             yield phase
             phase.complete = True
         finally:
-            self._close(phase, self.end or moment(self.spec.broker_pid))
+            self.close(phase, self.end or self.moment())
 
     def stop_clock(self) -> None:
         """Stop measuring costs; the rest of the phase is only counted."""
-        self.end = moment(self.spec.broker_pid)
+        self.end = self.moment()
 
     def flow(self, phase: Phase, *, messages: int = 0, seconds: float = 0.0, warmup: float = 0.0,
              rate: float = 0.0) -> None:
@@ -117,7 +121,7 @@ class Runner:
             if warm and now >= begun + warmup:
                 warm = False
                 generator.clear()
-                self.measured, self.start = generator.counts(), moment(self.spec.broker_pid)
+                self.measured, self.start = generator.counts(), self.moment()
             if now >= next_row:
                 counts = generator.counts()
                 phase.timeline.append({"t_s": now - begun, "published": counts["published"] - self.whole["published"],
@@ -130,7 +134,8 @@ class Runner:
             raise Stopped(f"nothing happened for {self.spec.stall:g} s: {max(short, 0) + unsent} messages were not "
                           f"accepted, {unacknowledged} not acknowledged")
 
-    def _close(self, phase: Phase, end: Moment) -> None:
+    def close(self, phase: Phase, end: Moment) -> None:
+        """Fill in the figures of a phase that has ended."""
         generator, start = self.generator, self.start
         counts = generator.counts()
         done = {name: counts[name] - self.measured[name] for name in counts}

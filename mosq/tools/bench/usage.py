@@ -42,9 +42,9 @@ class Moment:
     processes: dict[int, Used] = field(default_factory=dict)
 
 
-def moment(broker_pid: int | None) -> Moment:
-    """Return the usage now; without broker_pid that of the broker is zero."""
-    processes = {} if broker_pid is None else {pid: used(pid) for pid in (broker_pid, *children(broker_pid))}
+def moment(*broker_pids: int | None) -> Moment:
+    """Return the usage now, with that of all processes of the broker; without broker_pid that of the broker is zero."""
+    processes = {one: used(one) for pid in broker_pids if pid is not None for one in (pid, *children(pid))}
     return Moment(_sum(list(processes.values())), used(os.getpid()), _machine_cpu_s(), processes=processes)
 
 
