@@ -643,3 +643,54 @@ def test_false_record_heads_everywhere_take_linear_time() -> None:
         file.data[place + 84:place + 88] = crc(bytes(file.data[place:place + 84])).to_bytes(4, "little")
     owner = again(disk)
     assert owner.table == {} and owner.loss["n"] == 0
+
+
+def test_little_room_is_reported_once_and_batches_and_cleaning_go_on() -> None:
+    disk = redis_like()
+    answers = [0]
+    disk.low = lambda: answers[0]       # type: ignore[attr-defined]
+    owner = Owner(disk)
+    batches(owner, 3)
+    assert "low" not in owner.news
+    answers[0] = 1
+    batches(owner, 3)
+    assert owner.news.count("low") == 1
+    assert owner.store.stats()["full"] == 1
+    while owner.store.stats()["cleaned"] < 3:
+        for key in range(8):
+            owner.put(key, os.urandom(900))
+        end = owner.seal()
+        owner.turn()
+        assert owner.store.written() == end
+        owner.clean()
+    assert "full" not in owner.news and "low_over" not in owner.news
+    answers[0] = -errno.ENOTCONN                # unknown: it stays
+    batches(owner, 1)
+    assert owner.store.stats()["full"] == 1
+    answers[0] = 0
+    batches(owner, 1)
+    assert owner.news.count("low_over") == 1
+    assert owner.store.stats()["full"] == 0
+    owner.store.abandon()
+    assert again(disk).table == owner.table
+
+
+def test_files_that_fail_are_not_asked_for_their_room() -> None:
+    disk = redis_like()
+    asked: list[int] = []
+
+    def low() -> int:
+        asked.append(1)
+        return 0
+
+    disk.low = low                      # type: ignore[attr-defined]
+    owner = Owner(disk)
+    batches(owner, 1)
+    before = len(asked)
+    disk.faults["pwrite"] = [errno.ENOTCONN] * 3
+    batches(owner, 1)
+    assert len(asked) == before
+    disk.faults.clear()
+    owner.turn()
+    assert len(asked) > before
+    owner.store.abandon()
