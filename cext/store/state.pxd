@@ -273,7 +273,8 @@ ctypedef struct StoreWriter:
     uint64_t cycle_lsn          # end of the log when the round began; a round is over when cleaning reaches it
     uint64_t cycle_dropped      # bytes of records in the segments that this round dropped
     uint64_t cycle_copied       # bytes that this round copied
-    uint64_t idle_lsn           # no cleaning before this lsn, because the last round freed nothing
+    uint64_t idle_lsn           # no cleaning before this lsn, because the last round freed nothing; unless less is live now
+    uint64_t idle_live          # live_bytes at that time
     StoreStats stats
 
 ctypedef struct Store:

@@ -216,5 +216,5 @@ def test_a_store_whose_keys_were_deleted_is_not_made_again(status: Status) -> No
         code, text = status(cluster.address)
         assert code == 1 and "The store of worker 1 is not in Redis any more, and it was: its keys were deleted." in text
         redis.client.hdel("mosq:{mosq}:cluster", "store 1")     # as the log advises, if the loss is accepted
-        node.wait_serves()
-        until(lambda: all(redis.client.exists(key) for key in keys if key.endswith(":head")), node.log)
+        node.wait_log("serves clients.", 3)
+        assert all(redis.client.exists(key) for key in keys if key.endswith(":head"))

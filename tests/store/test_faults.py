@@ -694,3 +694,34 @@ def test_files_that_fail_are_not_asked_for_their_room() -> None:
     owner.turn()
     assert len(asked) > before
     owner.store.abandon()
+
+
+class Modest(Owner):
+    """An owner that counts too few live bytes."""
+
+    def seal(self, sync: bool = False) -> int:
+        self.store.live(self.live_bytes // 4)
+        return self.store.seal(sync)
+
+
+def test_cleaning_that_copied_in_vain_goes_on_when_less_is_live() -> None:
+    """Let a round copy everything: cleaning pauses. The end of most records, in few bytes, must be enough to end the pause."""
+    owner = Modest(redis_like())
+    for key in range(96):
+        owner.put(key, os.urandom(900))
+        if key % 8 == 7:
+            owner.seal()
+            owner.turn()
+    owner.settle()
+    paused = owner.store.stats()
+    assert paused["cleaned"] > 0
+    owner.settle()
+    assert owner.store.stats()["cleaned"] == paused["cleaned"]
+    for key in range(90):
+        owner.delete(key)
+    owner.settle()
+    assert owner.store.stats()["segments"] <= 3 < paused["segments"]
+    assert set(owner.table) == set(range(90, 96))
+    table = owner.table
+    owner.store.abandon()
+    assert again(owner.disk).table == table
