@@ -44,8 +44,8 @@ return redis.call('HSET', KEYS[1], ARGV[2], '1')
 
 LOOK = _CHECK + "return all()"
 
-# Out of memory, Redis refuses a write only if it is the first one of a script: one that deletes nothing goes in front. So
-# the nodes of a full Redis go on, and their clients can empty it
+# Out of memory, Redis refuses a write only if it is the first one of a script: one that deletes nothing goes in
+# front. So the nodes of a full Redis go on, and their clients can empty it
 _ALWAYS = _CHECK + "redis.call('DEL', KEYS[1] .. ':none')"
 
 # name, run, expected beat, announcement

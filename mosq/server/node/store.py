@@ -52,8 +52,9 @@ class StorePlace(NamedTuple):
         connection = self._connection()
         connection.call("EVAL", MARK, 1, key, self.id, mark)
         confirmed = connection.call("WAIT", self.replicas, MARK_MS) if self.replicas else 0
+        assert isinstance(confirmed, int)
         connection.close()
-        if not isinstance(confirmed, int) or confirmed < self.replicas:
+        if confirmed < self.replicas:
             raise OSError(f"only {confirmed} of {self.replicas} replicas of Redis have confirmed a new store")
 
     def _connection(self) -> "RedisConnection":
