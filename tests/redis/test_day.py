@@ -28,7 +28,7 @@ SETTINGS = {"max_queued_messages": 0}
 
 
 class Held(NamedTuple):
-    """What Redis holds."""
+    """Count what Redis holds: keys, bytes of contents, and the memory that it uses."""
 
     keys: int
     content_bytes: int
