@@ -6,6 +6,8 @@ Reply = bytes | int | None | list["Reply"]
 
 class RedisError(OSError): ...
 
+def little_memory_left(info: bytes, was: bool) -> bool: ...
+
 class RedisConnection:
     def __init__(self, places: Sequence[tuple[str, int]], service: str | None = None, user: str | None = None,
                  password: str | None = None, sentinel_password: str | None = None, database: int = 0,

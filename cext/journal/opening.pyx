@@ -45,21 +45,21 @@ cdef int folder_take(Journal* j, char* why) noexcept nogil:
     if j.options.create:
         got = j.files.mkdir(j.files.ctx, j.dir)
         if got < 0 and got != -EEXIST:
-            return journal_refuse(why, b"Cannot create", j.dir, got)
+            return journal_refuse(&j.files, why, b"Cannot create", j.dir, got)
     snprintf(path, FILE_PATH_MAX, "%s/lock", j.dir)
     j.lock_fd = j.files.open(j.files.ctx, path, O_RDWR | O_CREAT | O_NOFOLLOW)
     if j.lock_fd < 0:
-        return journal_refuse(why, b"Cannot write", path, j.lock_fd)
+        return journal_refuse(&j.files, why, b"Cannot write", path, j.lock_fd)
     got = j.files.lock(j.files.ctx, j.lock_fd)
     if got == -EAGAIN:
         snprintf(why, JOURNAL_WHY_MAX, "The stream in %s is in use by another broker; stop it, or give this broker its own directory", j.dir)
         return -1
     if got < 0:
-        return journal_refuse(why, b"Cannot lock", path, got)
+        return journal_refuse(&j.files, why, b"Cannot lock", path, got)
     snprintf(path, FILE_PATH_MAX, "%s/consumers", j.dir)
     got = j.files.mkdir(j.files.ctx, path)
     if got < 0 and got != -EEXIST:
-        return journal_refuse(why, b"Cannot create", path, got)
+        return journal_refuse(&j.files, why, b"Cannot create", path, got)
     return 0
 
 
@@ -78,7 +78,7 @@ cdef int marks_take(Journal* j, JournalFound* found, char* why) noexcept nogil:
     if got == 0 and m.format > JOURNAL_FORMAT:
         return refuse_later_format(j, m.format, why)
     if got < 0 and got != -ENOENT:
-        return journal_refuse(why, b"Cannot read the mark in", j.dir, got)
+        return journal_refuse(&j.files, why, b"Cannot read the mark in", j.dir, got)
     found.mark_lost = got != 0
     j.writer.mark_slot = <uint8_t>(slot ^ 1)
     for i in range(2):
@@ -89,7 +89,7 @@ cdef int marks_take(Journal* j, JournalFound* found, char* why) noexcept nogil:
         memcpy(j.stream_id, m.stream_id, 16)
         got = j.files.datasync(j.files.ctx, j.writer.mark_fd[slot]) if j.writer.mark_fd[slot] >= 0 else -EINVAL
         if got < 0:
-            return journal_refuse(why, b"Cannot sync the mark in", j.dir, got)
+            return journal_refuse(&j.files, why, b"Cannot sync the mark in", j.dir, got)
     return 0
 
 
@@ -103,7 +103,7 @@ cdef int segment_take(Journal* j, SegmentFile* f, JournalFound* found, bint id_k
     cdef int state = HEAD_DAMAGED
     cdef int fd = segment_look(&j.files, j.hardware, j.dir, f, j.stream_id if id_known else NULL, &h, &state, &size)
     if fd < 0:
-        return journal_refuse(why, b"Cannot read a segment in", j.dir, fd)
+        return journal_refuse(&j.files, why, b"Cannot read a segment in", j.dir, fd)
     j.files.close(j.files.ctx, fd)
     if state == HEAD_LATER:
         return refuse_later_format(j, h.format, why)
@@ -122,7 +122,7 @@ cdef int segment_take(Journal* j, SegmentFile* f, JournalFound* found, bint id_k
         memcpy(j.stream_id, h.stream_id, 16)
     g = segment_add(j, f.shard)
     if g == NULL:
-        return journal_refuse(why, b"Cannot read", j.dir, -ENOMEM)
+        return journal_refuse(&j.files, why, b"Cannot read", j.dir, -ENOMEM)
     j.n_shards = max(j.n_shards, f.shard + 1, min(h.shards, <uint32_t>JOURNAL_SHARDS_MAX))
     g.base_seq = h.base_seq
     g.number = h.number
@@ -158,7 +158,7 @@ cdef int segments_take(Journal* j, SegmentListing* l, JournalFound* found, char*
     cdef int got = segment_listing_read(l, &j.files, j.dir, LISTING_ALL)
     cdef bint id_known = not found.mark_lost
     if got < 0:
-        return journal_refuse(why, b"Cannot read", j.dir, got)
+        return journal_refuse(&j.files, why, b"Cannot read", j.dir, got)
     j.n_shards = max(j.n_shards, m.n)
     j.writer.next_number = 1
     for i in range(m.n):
@@ -174,7 +174,7 @@ cdef int segments_take(Journal* j, SegmentListing* l, JournalFound* found, char*
     if not id_known:
         memcpy(j.stream_id, j.options.stream_id, 16)
     if not id_known and memcmp(j.stream_id, NO_ID, 16) == 0 and getrandom(j.stream_id, 16, 0) != 16:
-        return journal_refuse(why, b"Cannot get random numbers for", j.dir, -EINVAL)
+        return journal_refuse(NULL, why, b"Cannot get random numbers for", j.dir, -EINVAL)
     return 0
 
 
@@ -204,7 +204,7 @@ cdef int opening_steps(Journal* j, SegmentListing* l, uint64_t now_us, JournalFo
             return -1
     got = j.files.sync_dir(j.files.ctx, j.dir)
     if got < 0:
-        return journal_refuse(why, b"Cannot sync the directory", j.dir, got)
+        return journal_refuse(&j.files, why, b"Cannot sync the directory", j.dir, got)
     return restore_end(j, l, now_us, why)
 
 
@@ -225,7 +225,7 @@ cdef int journal_open(Journal* j, const char* dir, const JournalOptions* options
     j.opened = 1
     journal_options_set(j, options)
     if strlen(dir) >= JOURNAL_PATH_MAX:
-        return journal_refuse(why, b"The name of the directory is too long:", dir, -EINVAL)
+        return journal_refuse(NULL, why, b"The name of the directory is too long:", dir, -EINVAL)
     memcpy(j.dir, dir, strlen(dir) + 1)
     got = opening_steps(j, &l, now_us, &mine, why)
     segment_listing_free(&l)

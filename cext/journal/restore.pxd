@@ -2,9 +2,10 @@
 from libc.stdint cimport uint32_t, uint64_t
 from cext.journal.journal cimport Journal, JournalFound
 from cext.journal.listing cimport SegmentListing
+from cext.store.file cimport FileOps
 
 # Write a refusal with advice to `why`. Always return -1.
-cdef int journal_refuse(char* why, const char* problem, const char* path, int error) noexcept nogil
+cdef int journal_refuse(const FileOps* f, char* why, const char* problem, const char* path, int error) noexcept nogil
 # Restore a shard whose segments are known from all files of `l`: its records behind the mark are to be written, and new numbers
 # follow them. Return 0, or -1 and `why`.
 cdef int shard_restore(Journal* j, uint32_t shard, const SegmentListing* l, uint64_t now_us, JournalFound* found, char* why) noexcept nogil

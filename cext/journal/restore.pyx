@@ -30,7 +30,7 @@ from cext.journal.walk cimport (
     journal_walk_search,
 )
 from cext.journal.writer cimport incoming_write, journal_restored, journal_sync, journal_take
-from cext.store.file cimport error_text
+from cext.store.file cimport FileOps, file_error_text
 
 ctypedef struct Tail:
     JournalWalk w
@@ -40,8 +40,8 @@ ctypedef struct Tail:
     uint64_t until              # first number that is not accepted; not before the mark
 
 
-cdef int journal_refuse(char* why, const char* problem, const char* path, int error) noexcept nogil:
-    cdef char text[128]
+cdef int journal_refuse(const FileOps* f, char* why, const char* problem, const char* path, int error) noexcept nogil:
+    cdef char text[384]
     cdef const char* advice = ""
     if error == -ENOENT:
         advice = "; make the directory, owned by the user that the broker runs as"
@@ -49,7 +49,7 @@ cdef int journal_refuse(char* why, const char* problem, const char* path, int er
         advice = "; the user that the broker runs as must be able to write there"
     elif error == -EROFS:
         advice = "; choose a directory on a disk that can be written to"
-    error_text(text, sizeof(text), error)
+    file_error_text(f, error, text, sizeof(text))
     snprintf(why, JOURNAL_WHY_MAX, "%s %s: %s%s", problem, path, text, advice)
     return -1
 
@@ -190,7 +190,7 @@ cdef int file_restore(Journal* j, uint32_t shard, Tail* t, uint64_t now_us, Jour
             return -1
         got = restore_block_next(t, found)
     if got < 0:
-        return journal_refuse(why, b"Cannot read a segment in", j.dir, got)
+        return journal_refuse(&j.files, why, b"Cannot read a segment in", j.dir, got)
     found.torn_bytes += t.w.size - t.offset
     return 0
 
@@ -207,7 +207,7 @@ cdef int files_restore(Journal* j, uint32_t shard, const SegmentListing* l, Tail
             continue
         got = tail_open(j, shard, f.base_seq, f.number, t)
         if got < 0:
-            return journal_refuse(why, b"Cannot read a segment in", j.dir, got)
+            return journal_refuse(&j.files, why, b"Cannot read a segment in", j.dir, got)
         if f.number == m.segment:
             t.w.at = m.offset
         elif f.base_seq > t.seq and t.seq < t.until:
@@ -232,7 +232,7 @@ cdef int shard_restore(Journal* j, uint32_t shard, const SegmentListing* l, uint
     journal_walk_init(&t.w, &j.files, j.hardware)
     got = mark_check(j, shard, &t, found)
     if got < 0:
-        journal_refuse(why, b"Cannot read or sync a segment in", j.dir, got)
+        journal_refuse(&j.files, why, b"Cannot read or sync a segment in", j.dir, got)
     s.synced.seq = max(s.synced.seq, j.loop.next_seq[shard])        # after files that cannot be read, if there is no mark
     s.written = t.seq = s.synced.seq
     s.time_us = s.synced.time_us

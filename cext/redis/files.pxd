@@ -32,6 +32,7 @@ ctypedef struct LogOperation:
 
 ctypedef struct RemoteFiles:
     Redis* redis
+    Redis watch                 # a connection of its own, which asks how much memory Redis uses; the texts belong to `redis`
     char keys[4][320]           # head, names, gone, beginning of a content's key
     char owner[33]
     char owner_before[33]       # from which this process has taken the store; "" = the store is new
@@ -54,6 +55,8 @@ ctypedef struct RemoteFiles:
     LogFile** descriptors       # index = descriptor; NULL = free
     uint32_t n_descriptors
     uint8_t state               # LOG_...
+    uint8_t asked               # a question is sent over `watch`
+    uint8_t is_low              # the answer before: little memory is left
     uint8_t claim_waits         # the replicas have not confirmed the last claim
     char why[384]               # size = REDIS_WHY_MAX: the last error
 
@@ -61,5 +64,7 @@ ctypedef struct RemoteFiles:
 # new. Return 0, or -1 with f.why.
 cdef int log_files_open(RemoteFiles* f, Redis* redis, const char* name, uint64_t token, uint32_t replicas, bint create) noexcept nogil
 cdef int log_files_sync(RemoteFiles* f) noexcept nogil             # 0; or -ENOSPC, -ENOTCONN (try again), -ESTALE (ended), with f.why
+# Return whether Redis has little memory left, from its INFO; was = the answer before.
+cdef bint memory_is_low(const char* info, bint was) noexcept nogil
 cdef void log_files_free(RemoteFiles* f) noexcept nogil
 cdef void log_files_table(RemoteFiles* f, FileOps* out) noexcept nogil

@@ -11,7 +11,7 @@ Cost: a write is formatted once and copied into the output; a sync is one round 
 each block that was not read lately.
 """
 
-from libc.errno cimport EBADF, EEXIST, EFBIG, EIO, EMFILE, ENOENT, ENOMEM, ENOSPC, ENOTCONN, ESTALE
+from libc.errno cimport EAGAIN, EBADF, EEXIST, EFBIG, EIO, EMFILE, ENOENT, ENOMEM, ENOSPC, ENOTCONN, ESTALE
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc, strtoull
@@ -33,6 +33,13 @@ cdef extern from "<fcntl.h>" nogil:
     int O_CREAT
     int O_EXCL
 
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+    int poll(pollfd* fds, unsigned long n, int timeout_ms)
+    short POLLIN
+
 cdef extern from "<sys/random.h>" nogil:
     ssize_t getrandom(void* p, size_t n, unsigned int flags)
 
@@ -45,6 +52,9 @@ cdef enum:
     CONTENT_MAX = 512 << 20     # a string in Redis is not larger
     DESCRIPTORS_MAX = 4096
     TRIES = 3                   # connections of one call
+    LOW_PERCENT = 80            # of the memory that Redis may use: from there on, little is left
+    LOW_OVER_PERCENT = 75       # until it uses less than that
+    WATCH_MS = 500              # time-out of the connection that asks for it
     CLAIM = 0
     APPLY = 1
     READ = 2
@@ -292,6 +302,7 @@ cdef int log_connect(RemoteFiles* f) noexcept nogil:
     cdef uint64_t number
     if f.state == LOG_ENDED:
         return -ESTALE
+    redis_disconnect(&f.watch)          # the primary may be another one now
     if redis_connect(f.redis) != 0:
         return log_disconnected(f)
     if not scripts_load(f):
@@ -595,8 +606,11 @@ cdef int64_t read_repeated(RemoteFiles* f, const LogFile* file, void* p, uint64_
             return got
         f.reads += 1
         got = read_once(f, file, p, n, at)
+        if got == 0:                            # the size is known: these bytes must exist
+            snprintf(f.why, REDIS_WHY_MAX, "Redis at %s lacks a part of a file", <const char*>f.redis.at)
+            return -EIO
         if got != -ENOTCONN:
-            return got if got else -EIO         # the size is known: these bytes must exist
+            return got
     return got
 
 
@@ -780,8 +794,67 @@ cdef void log_files_table(RemoteFiles* f, FileOps* out) noexcept nogil:
     out.names = log_names
     out.lock = log_lock
     out.explain = log_explain
+    out.low = log_low
+    out.place = b"Redis"
     out.unreserved = 1
     out.deferred = 1
+
+
+# ---- the memory of Redis
+
+cdef uint64_t info_number(const char* info, const char* field) noexcept nogil:
+    """Return a number in the text of an INFO; 0 = it has no such field. `field` begins with the end of the line before."""
+    cdef const char* at = strstr(info, field)
+    return strtoull(at + strlen(field), NULL, 10) if at != NULL else 0
+
+
+cdef bint memory_is_low(const char* info, bint was) noexcept nogil:
+    cdef uint64_t used = info_number(info, b"\nused_memory:")
+    cdef uint64_t limit = info_number(info, b"\nmaxmemory:")
+    cdef uint64_t machine = info_number(info, b"\ntotal_system_memory:")
+    cdef bint is_low = 0
+    if machine:
+        is_low = max(used, info_number(info, b"\nused_memory_rss:")) >= machine // 100 * (LOW_OVER_PERCENT if was else LOW_PERCENT)
+    if limit:           # Redis does not count the output for replicas against it
+        used -= min(used, info_number(info, b"\nmem_not_counted_for_evict:"))
+        is_low |= used >= <uint64_t>(<double>limit * (LOW_OVER_PERCENT if was else LOW_PERCENT) / 100)
+    return is_low
+
+
+cdef bint watch_ask(RemoteFiles* f) noexcept nogil:
+    """Send the next question. Return 0 if there is no connection."""
+    cdef const char* words[2]
+    cdef size_t lengths[2]
+    words[0] = b"INFO"
+    words[1] = b"memory"
+    lengths[0] = 4
+    lengths[1] = 6
+    f.asked = (f.watch.c != NULL or redis_connect(&f.watch) == 0) and redis_append(&f.watch, 2, words, lengths) and redis_flush(&f.watch)
+    return f.asked
+
+
+cdef int log_low(void* ctx) noexcept nogil:
+    """Ask Redis, or look for its answer. Only a new connection is waited for, for WATCH_MS at most."""
+    cdef RemoteFiles* f = <RemoteFiles*>ctx
+    cdef redisReply* reply
+    cdef pollfd ready
+    cdef int got = -ENOTCONN
+    if f.state == LOG_ENDED:
+        return -ESTALE
+    if not f.asked or f.watch.c == NULL:
+        return -EAGAIN if watch_ask(f) else -ENOTCONN
+    ready.fd = f.watch.c.fd
+    ready.events = POLLIN
+    if poll(&ready, 1, 0) <= 0:
+        return -EAGAIN
+    f.asked = 0
+    reply = redis_reply(&f.watch)
+    if reply == NULL:
+        return -ENOTCONN
+    if reply.type == REDIS_REPLY_STRING:
+        got = f.is_low = memory_is_low(reply.str, f.is_low)
+    freeReplyObject(reply)
+    return got
 
 
 # ---- begin and end
@@ -834,6 +907,9 @@ cdef int log_files_open(RemoteFiles* f, Redis* redis, const char* name, uint64_t
     memset(f, 0, sizeof(RemoteFiles))
     f.redis = redis
     f.replicas = replicas
+    f.watch = redis[0]
+    f.watch.c = NULL
+    f.watch.timeout_ms = min(redis.timeout_ms, <uint32_t>WATCH_MS)
     if not keys_make(f, name):
         snprintf(f.why, REDIS_WHY_MAX, "the name of a store has at most 256 bytes, and no braces")
         return -1
@@ -855,6 +931,7 @@ cdef int log_files_open(RemoteFiles* f, Redis* redis, const char* name, uint64_t
 
 cdef void log_files_free(RemoteFiles* f) noexcept nogil:
     cdef LogOperation* o = f.first
+    redis_disconnect(&f.watch)
     while o != NULL:
         f.first = o.next
         redisFreeCommand(o.command)

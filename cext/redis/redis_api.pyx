@@ -8,7 +8,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from cext.redis.connection cimport Redis, RedisPlace, redis_append, redis_connect, redis_disconnect, redis_fini, redis_reply
-from cext.redis.files cimport LOG_ENDED, RemoteFiles, log_files_free, log_files_open, log_files_sync, log_files_table
+from cext.redis.files cimport LOG_ENDED, RemoteFiles, log_files_free, log_files_open, log_files_sync, log_files_table, memory_is_low
 from cext.redis.hiredis cimport (
     REDIS_REPLY_ARRAY, REDIS_REPLY_ERROR, REDIS_REPLY_INTEGER, REDIS_REPLY_NIL, freeReplyObject, redisReply,
 )
@@ -37,6 +37,11 @@ cdef char* text_of(object given) except? NULL:
         raise MemoryError
     memcpy(out, <const char*>raw, len(raw) + 1)
     return out
+
+
+def little_memory_left(bytes info, bint was):
+    """Return whether Redis has little memory left, from its reply to INFO. `was`: the answer before."""
+    return bool(memory_is_low(info, was))
 
 
 cdef object value_of(const redisReply* reply):

@@ -5,7 +5,8 @@ This module knows lsns and sizes. Only the owner knows which records are live. I
 everything below `done_lsn` is written (synced, if the store was ever asked to sync) and no read request waits for one of its
 records. One segment is cleaned at a time. No copy is appended unless all copies of the segment find room that is allocated: on a
 full disk, copies that must wait for room would keep back the acknowledgements behind them. Cleaning begins when all files, including the spare, exceed 2 x live + 2 segments. If a
-whole round freed almost nothing, the owner's count of live bytes is wrong, and cleaning pauses.
+whole round freed almost nothing, the owner's count of live bytes is too low, and cleaning pauses: until as much was written as the round
+copied, or less is live.
 """
 
 from libc.errno cimport ENOMEM
@@ -73,9 +74,13 @@ cdef void clean_refused(Store* s) noexcept nogil:
     clean_fini(s)
 
 
+cdef inline bint is_idle(const StoreWriter* w) noexcept nogil:
+    return w.written < w.idle_lsn and w.live_bytes >= w.idle_live - w.idle_live // 8
+
+
 cdef bint files_exceed_limit(const Store* s) noexcept nogil:
     cdef const StoreWriter* w = &s.writer
-    return w.active and w.n > 1 and w.cleaning == NULL and w.segments_bytes > 2 * w.live_bytes + s.options.segment_bytes and w.written >= w.idle_lsn
+    return w.active and w.n > 1 and w.cleaning == NULL and w.segments_bytes > 2 * w.live_bytes + s.options.segment_bytes and not is_idle(w)
 
 
 cdef bint clean_is_due(Store* s) noexcept nogil:
@@ -91,9 +96,10 @@ cdef bint clean_is_due(Store* s) noexcept nogil:
         if w.cycle_copied and w.cycle_copied >= w.cycle_dropped - w.cycle_dropped // 8:
             # clean again only after other records of the size that this round copied in vain were written
             w.idle_lsn = w.written + max(s.options.segment_bytes, w.cycle_copied)
+            w.idle_live = w.live_bytes
         w.cycle_lsn = w.written
         w.cycle_copied = w.cycle_dropped = 0
-    return w.written >= w.idle_lsn
+    return not is_idle(w)
 
 
 cdef bint cleaning_add_found(StoreCleaning* c, const SegmentWalk* walk) noexcept nogil:

@@ -26,6 +26,10 @@ ctypedef struct FileOps:
     int (*lock)(void* ctx, int fd) noexcept nogil                              # exclusive, does not wait: -EWOULDBLOCK
     # Write why the last call failed; NULL = the system's text for the errno
     void (*explain)(void* ctx, char* out, size_t n) noexcept nogil
+    # Return 1 if little room is left, so that new data shall wait until some was removed; 0 if there is enough; -EAGAIN = the
+    # answer comes later, call it again for that; another -errno = it is not known. It never waits. NULL = there is no such bound
+    int (*low)(void* ctx) noexcept nogil
+    const char* place           # name of the place of the files, for texts; NULL = the disk
     # No room is reserved: nothing is written in advance, and free files are removed.
     uint8_t unreserved
     # All changes of all files are made in their order, but later. A datasync or sync_dir waits for all of them; until it returns 0,

@@ -142,6 +142,8 @@ SYSTEM.sync_dir = system_sync_dir
 SYSTEM.names = system_names
 SYSTEM.lock = system_lock
 SYSTEM.explain = NULL
+SYSTEM.low = NULL
+SYSTEM.place = NULL
 SYSTEM.unreserved = 0
 SYSTEM.deferred = 0
 

@@ -34,6 +34,8 @@ cdef enum:
     # records cannot be read back now (descriptors, memory, the disk); the thread tries again. Reported once until it succeeds
     STORE_READ_ERROR = 128
     STORE_EXTENSION = 256       # the extension has news
+    STORE_LOW = 512             # little room is left: all batches are written, but there should be no new data. Reported once
+    STORE_LOW_OVER = 1024
 
 cdef enum:
     # values of StoreOptions.sync
@@ -94,7 +96,7 @@ ctypedef struct StoreStats:
     uint64_t damaged            # damaged places found by cleaning or reading back
     uint32_t segments
     uint32_t errors             # failed system calls
-    uint8_t full                # 1 from STORE_FULL to STORE_FULL_OVER
+    uint8_t full                # 1 from STORE_FULL to STORE_FULL_OVER, and from STORE_LOW to STORE_LOW_OVER
     uint8_t failing             # 1 from STORE_ERROR to STORE_ERROR_OVER
 
 # Extension: other files that the storage thread writes together with the batches. Data handed over when a batch is sealed is
@@ -229,9 +231,12 @@ ctypedef struct StoreWriter:
     uint8_t dir_dirty           # a file was created since the directory was last synced
     uint8_t full                # STORE_FULL was reported
     uint8_t failing             # STORE_ERROR was reported
+    uint8_t low                 # STORE_LOW was reported; not `full`, for which cleaning would wait
     uint8_t turn_failed         # something failed in this turn
     uint64_t retry_us           # time of the next try; 0 = nothing has failed
     uint64_t extension_us       # time at which the extension needs a turn; 0 = none
+    uint8_t room_asked          # the answer to a question about the room comes later
+    uint64_t room_us            # time of the next look for an answer, or of the next question
     uint64_t sync_lsn           # everything below must be synced
     uint64_t written
     uint64_t synced
@@ -268,7 +273,8 @@ ctypedef struct StoreWriter:
     uint64_t cycle_lsn          # end of the log when the round began; a round is over when cleaning reaches it
     uint64_t cycle_dropped      # bytes of records in the segments that this round dropped
     uint64_t cycle_copied       # bytes that this round copied
-    uint64_t idle_lsn           # no cleaning before this lsn, because the last round freed nothing
+    uint64_t idle_lsn           # no cleaning before this lsn, because the last round freed nothing; unless less is live now
+    uint64_t idle_live          # live_bytes at that time
     StoreStats stats
 
 ctypedef struct Store:

@@ -16,7 +16,7 @@ from cext.store.store cimport (
     store_turn, store_written,
 )
 
-NEWS = {"committed": 1, "full": 2, "full_over": 4, "error": 8, "clean": 16, "read": 32, "error_over": 64, "read_error": 128}
+NEWS = {"committed": 1, "full": 2, "full_over": 4, "error": 8, "clean": 16, "read": 32, "error_over": 64, "read_error": 128, "low": 512, "low_over": 1024}
 
 
 def crc(bytes data, hardware=None):

@@ -6,8 +6,8 @@ whole batches. A batch stays in memory until it is written; if syncs are request
 clock except the delay of the next try.
 """
 
-from libc.errno cimport EDQUOT, ENOSPC
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.errno cimport EAGAIN, EDQUOT, ENOSPC
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free
 
@@ -20,8 +20,8 @@ from cext.store.reading cimport reading_fini, reading_step
 from cext.store.segment cimport batch_check, segment_close, segment_for, segment_open, segment_sync_failed
 from cext.store.spare cimport spare_prepare
 from cext.store.state cimport (
-    STORE_CLEAN, STORE_COMMITTED, STORE_ERROR, STORE_ERROR_OVER, STORE_EXTENSION, STORE_FULL, STORE_FULL_OVER, STORE_READ,
-    STORE_READ_ERROR, STORE_SYNC_NEVER, STORE_WHY_MAX, Store, StoreBatch, StoreBatches, StoreSegment, StoreShared,
+    STORE_CLEAN, STORE_COMMITTED, STORE_ERROR, STORE_ERROR_OVER, STORE_EXTENSION, STORE_FULL, STORE_FULL_OVER, STORE_LOW,
+    STORE_LOW_OVER, STORE_READ, STORE_READ_ERROR, STORE_SYNC_NEVER, STORE_WHY_MAX, Store, StoreBatch, StoreBatches, StoreSegment, StoreShared,
     StoreWriter, pthread_cond_t, pthread_mutex_t,
 )
 
@@ -41,6 +41,8 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     RETRY_US = 250000           # delay after a failure
+    ROOM_US = 250000            # from an answer about the room to the next question
+    ROOM_ANSWER_US = 10000      # between two looks for its answer
     UNSYNCED_MAX_BYTES = 16 << 20   # limit of written and unsynced batches in memory: above it the thread syncs without a request
 
 
@@ -119,7 +121,7 @@ cdef void writer_publish(Store* s, uint32_t news, StoreBatch* done) noexcept nog
     w.stats.tail_lsn = w.tail_lsn
     w.stats.segments = w.n
     w.stats.total_bytes = w.segments_bytes + w.spare_done
-    w.stats.full = w.full
+    w.stats.full = w.full or w.low
     w.stats.failing = w.failing
     pthread_mutex_lock(&shared.lock)
     if shared.written != counted or shared.synced != w.synced:
@@ -201,6 +203,24 @@ cdef uint32_t recovered_news(Store* s) noexcept nogil:
     cdef uint32_t news = (STORE_FULL_OVER if w.full else 0) | (STORE_ERROR_OVER if w.failing else 0)
     w.full = w.failing = 0
     return news
+
+
+cdef void room_check(Store* s, bint now) noexcept nogil:
+    """Ask the files whether there is little room. A thread that waits asks again only while there is."""
+    cdef StoreWriter* w = &s.writer
+    cdef uint64_t now_us
+    cdef int got
+    if s.files.low == NULL:
+        return
+    now_us = clock_monotonic_us()
+    if not now and now_us < w.room_us:
+        return
+    got = s.files.low(s.files.ctx)
+    w.room_asked = got == -EAGAIN
+    w.room_us = now_us + (ROOM_ANSWER_US if w.room_asked else ROOM_US)
+    if got >= 0 and got != w.low:
+        w.low = <uint8_t>got
+        writer_publish(s, STORE_LOW if got else STORE_LOW_OVER, NULL)
 
 
 # ---- the extension
@@ -395,6 +415,8 @@ cdef int writer_turn(Store* s, bint now) noexcept nogil:
         news = 0 if w.turn_failed or more or w.todo.head != NULL else recovered_news(s)
         if news:
             writer_publish(s, news, NULL)
+        if not w.turn_failed:           # behind a failure, a connection would only be waited for once more
+            room_check(s, now)
     if now or w.read_retry_us == 0 or clock_monotonic_us() >= w.read_retry_us:
         w.read_retry_us = 0
         answered = reading_step(s, &error)
@@ -426,6 +448,8 @@ cdef void writer_wait(Store* s) noexcept nogil:
         retry_us = s.writer.read_retry_us
     if s.writer.extension_us and (retry_us == 0 or s.writer.extension_us < retry_us):
         retry_us = s.writer.extension_us
+    if (s.writer.low or s.writer.room_asked) and s.writer.retry_us == 0 and (retry_us == 0 or s.writer.room_us < retry_us):
+        retry_us = s.writer.room_us
     until.tv_sec = <int64_t>(retry_us // 1000000)
     until.tv_nsec = <long>(retry_us % 1000000) * 1000
     pthread_mutex_lock(&shared.lock)

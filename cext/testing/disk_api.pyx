@@ -112,6 +112,13 @@ cdef int disk_lock(void* ctx, int fd) noexcept with gil:
     return 0
 
 
+cdef int disk_low(void* ctx) noexcept with gil:
+    try:
+        return (<object>ctx).low()
+    except BaseException as e:
+        return disk_broke(ctx, e)
+
+
 cdef int disk_broke(void* ctx, object e) noexcept:
     (<object>ctx).broken = e            # a mistake in the test, which checks this attribute
     return -5
@@ -220,6 +227,10 @@ def file_ops(disk):
     f.names = disk_names
     f.lock = disk_lock
     f.explain = NULL
+    f.low = NULL
+    if hasattr(disk, "low"):
+        f.low = disk_low
+    f.place = NULL
     f.unreserved = getattr(disk, "unreserved", False)
     f.deferred = getattr(disk, "deferred", False)
     return PyCapsule_New(f, "mosq.FileOps", file_ops_free)

@@ -52,7 +52,7 @@ from mosq.cluster.requests import (
     Look,
 )
 from mosq.cluster.sight import Observer
-from mosq.cluster.terms import Terms
+from mosq.cluster.terms import SLOW_S, Terms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ LOST_TEXTS = {
     ANOTHER: "Redis has another cluster of this name: the data of this one were replaced",
 }
 JOINING, WATCHING, PRESENT, OUT = "joining", "watching", "present", "out"
+SLOW_BEATS = 5                  # slow or quick answers in a row that are reported
 
 
 class Where(NamedTuple):
@@ -126,6 +127,8 @@ class Member:
         self._takers: dict[str, int] = {}
         self._calm_s = 0.0              # since when it has not changed
         self._trouble = ""              # that was reported last
+        self._slow = False              # Redis was reported as slow
+        self._unlike = 0                # answers in a row that were slow or quick, unlike what was reported
 
     # ---- for the program around it
 
@@ -268,10 +271,19 @@ class Member:
         else:
             assert answer.view is not None
             self._trouble_is("")
+            self._answer_took(now_s - sent_s)
             self._extend(now_s, sent_s + self.terms.lease_s)
             self._due_s = max(sent_s + self.terms.beat_s, now_s)
             self.observer.see(now_s, answer.view.source, answer.view.beats)
             self._read(now_s, answer.view)
+
+    def _answer_took(self, took_s: float) -> None:
+        """Report the beginning and the end of a time in which Redis is slow. A few slow answers are none."""
+        self._unlike = self._unlike + 1 if (took_s >= SLOW_S) != self._slow else 0
+        if self._unlike == SLOW_BEATS:
+            self._slow, self._unlike = not self._slow, 0
+            self._report(f"Redis is slow: its answers take {took_s * 1000:.0f} ms, and each acknowledgement waits for "
+                         "one." if self._slow else "Redis is quick again.")
 
     def _extend(self, now_s: float, until_s: float) -> None:
         self.lease_until_s = until_s

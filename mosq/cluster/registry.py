@@ -14,6 +14,7 @@ that is sent again.
 import hashlib
 import hmac
 import secrets
+import time
 from typing import NamedTuple
 
 import redis
@@ -27,7 +28,7 @@ from mosq.cluster.address import Address
 from mosq.cluster.entries import announcement_of, check_name, entry_of
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.requests import Answer, Beat, Change, Join, Leave, Look, View
-from mosq.cluster.terms import Terms
+from mosq.cluster.terms import SLOW_S, Terms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ WORKERS_MAX = 64                # as with cluster_local
 PROTOCOL = 1                    # of a new cluster
 KEY_BYTES = 16
 NO_EVICTION = "noeviction"
+LITTLE_MEMORY = 0.8             # LOW_PERCENT of cext/redis/files.pyx
+SLOW_ANSWERS = 5                # the fastest of them counts, also if the first one opens the connection
 ROUNDS = 100_000                # of PBKDF2 for the secret
 NAMES = {Look: scripts.LOOK, Join: scripts.JOIN, Beat: scripts.BEAT, Change: scripts.CHANGE, Leave: scripts.LEAVE}
 
@@ -107,11 +110,40 @@ class Registry:
         if aof == "0":
             found.append(f"Redis at {self._address} has no append-only file: a restart of it loses messages; set "
                          "`appendonly yes`")
+        found += self._about_answers(info)
         replicas = int(info.get("connected_slaves", 0))
         if replicas < self._replicas:
             found.append(f"Redis at {self._address} has {replicas} of {self._replicas} replicas: no message is "
                          "acknowledged until they are there")
         return found
+
+    def _about_answers(self, info: "dict[str, Any]") -> list[str]:
+        """Return warnings about the memory and the speed of Redis."""
+        found = []
+        used, limit = memory_of(info)
+        if limit and used >= limit * LITTLE_MEMORY:
+            found.append(f"Redis at {self._address} is nearly full: it uses {used >> 20} of {limit >> 20} MiB; from "
+                         f"{LITTLE_MEMORY:.0%} on nodes refuse new messages of QoS 1 and 2, until queues are read or "
+                         "maxmemory is raised")
+        took_s = min(self._answer_s() for _ in range(SLOW_ANSWERS))
+        if took_s >= SLOW_S:
+            found.append(f"Redis at {self._address} is slow: an answer takes {took_s * 1000:.0f} ms, and each "
+                         "acknowledgement waits for one")
+        return found
+
+    def _answer_s(self) -> float:
+        sent_s = time.monotonic()
+        self._run(None, ["INFO", "memory"])
+        return time.monotonic() - sent_s
+
+    def missing_stores(self, facts: Facts) -> list[int]:
+        """Return the workers, from 1, whose stores were made and are not in Redis any more. Raises AwayError."""
+        marks, missing = self._fields(), []
+        for worker in range(1, facts.workers + 1):
+            head = scripts.store_head(scripts.store_name(self.cluster, facts.id, worker))
+            if scripts.store_mark(worker) in marks and self._run(None, ["HLEN", head])[1] == 0:
+                missing.append(worker)
+        return missing
 
     def open(self, workers: int, protocols: tuple[int, int] = (PROTOCOL, PROTOCOL)) -> None:
         """Compare this node's configuration with the cluster. Raises RefusedError and AwayError."""
@@ -273,6 +305,16 @@ class Registry:
 
 def _info_of(info: "dict[str, Any] | str") -> "dict[str, Any]":
     return info if isinstance(info, dict) else dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+
+
+def memory_of(info: "dict[str, Any]") -> tuple[int, int]:
+    """Return how many bytes Redis uses of how many: its maxmemory, or the memory of its machine. 0: unknown."""
+    used, rss, maximum, machine, uncounted = (int(info.get(name, 0)) for name in (
+        "used_memory", "used_memory_rss", "maxmemory", "total_system_memory", "mem_not_counted_for_evict"))
+    counted, whole = (used - uncounted, maximum), (max(used, rss), machine)
+    if not maximum or (machine and whole[0] * maximum > counted[0] * machine):
+        return whole
+    return counted
 
 
 def _source(info: "dict[str, Any] | str") -> str:

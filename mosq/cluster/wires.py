@@ -22,6 +22,8 @@ import hashlib
 import hmac
 import struct
 
+from mosq.cluster.secret import SECRET_BYTES
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 VERSION_MIN = VERSION_MAX = 1
 LINK, RELAY, ECHO = 1, 2, 3     # kinds of a connection
 LIMIT = 512                     # bytes of a message behind its head
-SECRET_BYTES_MIN = 16
 NONCE_BYTES = CLUSTER_BYTES = 16
 PROOF_BYTES = 32
 
@@ -72,8 +73,8 @@ class Own:
     """The identity of this side. `cluster`: the id of the cluster; `token`: rises with each process of the slot."""
 
     def __init__(self, cluster: str, secret: bytes, slot: int, token: int) -> None:
-        if len(secret) < SECRET_BYTES_MIN:
-            raise ValueError(f"the secret has {len(secret)} bytes; it needs at least {SECRET_BYTES_MIN}")
+        if len(secret) < SECRET_BYTES:
+            raise ValueError(f"the secret has {len(secret)} bytes; it needs at least {SECRET_BYTES}")
         self.cluster = hashlib.sha256(cluster.encode("utf-8", "surrogateescape")).digest()[:CLUSTER_BYTES]
         self.secret, self.slot, self.token = secret, slot, token
 

@@ -24,7 +24,7 @@ from tests.workers.case import accepted, until
 WIRES_HOST = "127.0.0.1"        # of the ports for other workers, which differ; a test may use another host
 CONFIG = "listener {port} {host}\nallow_anonymous true\n"
 KEY = bytes(range(16))
-SECRET = b"a secret of all nodes"
+SECRET = b"a secret of all nodes, long enough"
 
 
 class Node(Broker):

@@ -65,6 +65,14 @@ class One:
                 self.answer(request)
         return request
 
+    def beat(self) -> Beat:
+        """Let time pass until the next beat is due; return it, without an answer."""
+        while not isinstance(request := self.member.turn(self.steps.now), Beat):
+            self.steps.now += 0.01
+            if request is not None:
+                self.answer(request)
+        return request
+
     def answer(self, request: Request) -> None:
         self.steps.state, answer = apply(self.steps.state, self.steps.source, "id", self.member.name, self.member.run, request)
         self.member.answered(self.steps.now, self.steps.now, request, answer)
@@ -368,3 +376,23 @@ def test_a_node_without_an_address_has_no_place() -> None:
     node = steps.node("a")
     steps.run(20)
     assert node.places[-1] == {}
+
+
+def test_a_slow_redis_is_reported_at_its_beginning_and_its_end() -> None:
+    steps = Steps()
+    node = steps.node()
+    steps.run(8)
+    lines = len(node.lines)
+
+    def beats(*took_s: float) -> list[str]:
+        for seconds in took_s:
+            request = node.beat()
+            steps.now += seconds
+            steps.state, answer = apply(steps.state, steps.source, "id", node.member.name, node.member.run, request)
+            node.member.answered(steps.now, steps.now - seconds, request, answer)
+        return node.lines[lines:]
+
+    assert beats(*[0.2] * 4, 0.01, *[0.2] * 4) == []
+    assert beats(0.2) == ["Redis is slow: its answers take 200 ms, and each acknowledgement waits for one."]
+    assert len(beats(0.2, 0.01, 0.2, *[0.01] * 4)) == 1
+    assert beats(0.01)[1:] == ["Redis is quick again."]

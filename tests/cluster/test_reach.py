@@ -258,7 +258,7 @@ def test_a_client_of_a_listener_that_the_other_machine_lacks_is_refused() -> Non
 
 # ---------------------------------------------------------------- strangers
 
-@pytest.mark.parametrize(("how", "line"), [({"secret": b"the secret of another"}, "the secrets differ"), ({"cluster": "two"}, "belongs to another cluster")])
+@pytest.mark.parametrize(("how", "line"), [({"secret": b"the secret of another one, long enough"}, "the secrets differ"), ({"cluster": "two"}, "belongs to another cluster")])
 def test_workers_that_do_not_belong_together_say_so(how: dict[str, object], line: str) -> None:
     with Node(0, 2) as one, Node(1, 2, **how) as other:      # type: ignore[arg-type]
         introduce([one, other])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mosq.cluster.address import Address, parse_address
 from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError, RefusedError
-from mosq.cluster.registry import Registry
+from mosq.cluster.registry import Registry, memory_of
 from mosq.cluster.requests import ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Request
 from mosq.cluster.terms import Terms
 from tests.cluster.model import State, apply
@@ -331,14 +331,31 @@ def test_a_wrong_password_is_not_shown() -> None:
             assert "one" not in str(caught.value).replace("without", "")
 
 
-def test_a_redis_that_is_out_of_memory_is_away() -> None:
+def test_the_nodes_of_a_full_redis_go_on() -> None:
     with Redis("maxmemory-policy noeviction") as server:
         registry = open_registry(server)
         server.client.config_set("maxmemory", 1)
-        with pytest.raises(AwayError, match=r"OOM|maxmemory"):
-            registry.ask(Join("", TEXT))
-        server.client.config_set("maxmemory", 0)
         assert registry.ask(Join("", TEXT)).status == DONE
+        view = registry.ask(Beat(1, TEXT)).view
+        assert view is not None and view.beats["a"] == f"{registry.run} 1"
+        assert registry.ask(Change(0, "", f"1 a {registry.run}", view.source)).status == DONE
+        assert registry.ask(Leave()).status == DONE
+        [line] = registry.check_server()[:1]
+        assert "is nearly full" in line and "from 80% on nodes refuse new messages" in line
+        with pytest.raises(AwayError, match=r"OOM|maxmemory"):
+            registry_of(server, cluster="new").create(2)
+
+
+@pytest.mark.parametrize(("fields", "expected"), [
+    ({"used_memory": 80, "maxmemory": 100}, (80, 100)),
+    ({"used_memory": 80, "maxmemory": 100, "mem_not_counted_for_evict": 30}, (50, 100)),
+    ({"used_memory": 80, "used_memory_rss": 90, "maxmemory": 0, "total_system_memory": 100}, (90, 100)),
+    ({"used_memory": 80, "used_memory_rss": 90, "maxmemory": 1000, "total_system_memory": 100}, (90, 100)),
+    ({"used_memory": 80, "used_memory_rss": 90, "maxmemory": 100, "total_system_memory": 1000}, (80, 100)),
+    ({}, (0, 0)),
+])
+def test_the_memory_that_redis_may_use(fields: dict[str, int], expected: tuple[int, int]) -> None:
+    assert memory_of({name: str(value) for name, value in fields.items()}) == expected
 
 
 def test_a_redis_that_does_not_answer_is_away_after_the_timeout() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mosq.cluster.address import Address
+from mosq.cluster.address import parse_address
 from mosq.cluster.entries import entry_of
 from mosq.cluster.registry import Facts, Registry
 from mosq.cluster.terms import Terms
@@ -29,10 +29,10 @@ LEASE_S = 2.0
 class Cluster:
     """A Redis with a cluster, and its nodes."""
 
-    def __init__(self, redis: Redis, secret: bytes = b"") -> None:
-        self.redis = redis
+    def __init__(self, redis: Redis, secret: bytes = b"", address: str = "", replicas: int = 0) -> None:
+        self.redis, self.address = redis, address or f"redis://127.0.0.1:{redis.port}"
         self.nodes: list[Node] = []
-        registry = Registry(Address((("127.0.0.1", redis.port),)), "mosq", "operator", "r", Terms(LEASE_S, LEASE_S / 2), secret=secret)
+        registry = Registry(parse_address(self.address), "mosq", "operator", "r", Terms(LEASE_S, LEASE_S / 2), replicas=replicas, secret=secret)
         until(lambda: created(registry))
         self.facts: Facts = registry.facts()
         registry.close()
@@ -63,7 +63,7 @@ class Node(Workers):
     host = "127.0.0.1"
 
     def __init__(self, cluster: Cluster, name: str, config: str) -> None:
-        super().__init__(1, f"persistence true\ncluster redis://127.0.0.1:{cluster.redis.port}\ncluster_node {name}\n{config}")
+        super().__init__(1, f"persistence true\ncluster {cluster.address}\ncluster_node {name}\n{config}")
         self.name = name
 
     def wait_serves(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 from mosq.cluster import wires
 from mosq.cluster.wires import Accepting, Dialling, Own, WireError
 
-SECRET = b"a secret of all nodes"
+SECRET = b"a secret of all nodes, long enough"
 NONCES = bytes(range(16)), bytes(range(16, 32))
 CLUSTER = hashlib.sha256(b"one").digest()[:16].hex()
 
@@ -83,7 +83,7 @@ def test_versions_that_overlap_agree_on_the_highest(here: tuple[int, int], there
     (dialling(versions=(1, 1)), accepting(versions=(2, 3)), wires.VERSION),
     (dialling(versions=(4, 5)), accepting(versions=(2, 3)), wires.VERSION),
     (dialling(cluster="other"), accepting(), wires.CLUSTER),
-    (dialling(secret=b"the secret of others"), accepting(), wires.SECRET),
+    (dialling(secret=b"the secret of others, long enough"), accepting(), wires.SECRET),
     (dialling(to=2), accepting(), wires.SLOT),
     (dialling(slot=1), accepting(), wires.SLOT),
     (dialling(), accepting(least=None), wires.SLOT),
@@ -150,8 +150,8 @@ def test_fields_of_a_later_version_are_passed_over_and_proved() -> None:
 
 
 def test_a_short_secret_is_refused() -> None:
-    with pytest.raises(ValueError):
-        own(secret=b"too short")
+    with pytest.raises(ValueError, match="it needs at least 32"):
+        own(secret=b"s" * 31)
 
 
 def messages() -> list[bytes]:

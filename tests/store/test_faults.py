@@ -643,3 +643,85 @@ def test_false_record_heads_everywhere_take_linear_time() -> None:
         file.data[place + 84:place + 88] = crc(bytes(file.data[place:place + 84])).to_bytes(4, "little")
     owner = again(disk)
     assert owner.table == {} and owner.loss["n"] == 0
+
+
+def test_little_room_is_reported_once_and_batches_and_cleaning_go_on() -> None:
+    disk = redis_like()
+    answers = [0]
+    disk.low = lambda: answers[0]       # type: ignore[attr-defined]
+    owner = Owner(disk)
+    batches(owner, 3)
+    assert "low" not in owner.news
+    answers[0] = 1
+    batches(owner, 3)
+    assert owner.news.count("low") == 1
+    assert owner.store.stats()["full"] == 1
+    while owner.store.stats()["cleaned"] < 3:
+        for key in range(8):
+            owner.put(key, os.urandom(900))
+        end = owner.seal()
+        owner.turn()
+        assert owner.store.written() == end
+        owner.clean()
+    assert "full" not in owner.news and "low_over" not in owner.news
+    answers[0] = -errno.ENOTCONN                # unknown: it stays
+    batches(owner, 1)
+    assert owner.store.stats()["full"] == 1
+    answers[0] = 0
+    batches(owner, 1)
+    assert owner.news.count("low_over") == 1
+    assert owner.store.stats()["full"] == 0
+    owner.store.abandon()
+    assert again(disk).table == owner.table
+
+
+def test_files_that_fail_are_not_asked_for_their_room() -> None:
+    disk = redis_like()
+    asked: list[int] = []
+
+    def low() -> int:
+        asked.append(1)
+        return 0
+
+    disk.low = low                      # type: ignore[attr-defined]
+    owner = Owner(disk)
+    batches(owner, 1)
+    before = len(asked)
+    disk.faults["pwrite"] = [errno.ENOTCONN] * 3
+    batches(owner, 1)
+    assert len(asked) == before
+    disk.faults.clear()
+    owner.turn()
+    assert len(asked) > before
+    owner.store.abandon()
+
+
+class Modest(Owner):
+    """An owner that counts too few live bytes."""
+
+    def seal(self, sync: bool = False) -> int:
+        self.store.live(self.live_bytes // 4)
+        return self.store.seal(sync)
+
+
+def test_cleaning_that_copied_in_vain_goes_on_when_less_is_live() -> None:
+    """Let a round copy everything: cleaning pauses. The end of most records, in few bytes, must be enough to end the pause."""
+    owner = Modest(redis_like())
+    for key in range(96):
+        owner.put(key, os.urandom(900))
+        if key % 8 == 7:
+            owner.seal()
+            owner.turn()
+    owner.settle()
+    paused = owner.store.stats()
+    assert paused["cleaned"] > 0
+    owner.settle()
+    assert owner.store.stats()["cleaned"] == paused["cleaned"]
+    for key in range(90):
+        owner.delete(key)
+    owner.settle()
+    assert owner.store.stats()["segments"] <= 3 < paused["segments"]
+    assert set(owner.table) == set(range(90, 96))
+    table = owner.table
+    owner.store.abandon()
+    assert again(owner.disk).table == table

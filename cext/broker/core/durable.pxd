@@ -17,7 +17,7 @@ cdef enum:
 
 cdef enum:
     # why acknowledgements are not released: Durable.trouble
-    TROUBLE_FULL = 1                    # the disk is full
+    TROUBLE_FULL = 1                    # the disk is full, or Redis nearly
     TROUBLE_ERROR = 2                   # the disk cannot be written or synced
     TROUBLE_MEMORY = 4                  # no memory for the open batch
 

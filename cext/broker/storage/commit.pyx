@@ -54,8 +54,8 @@ from cext.session.record cimport (
 )
 from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session
 from cext.store.state cimport (
-    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_READ, STORE_READ_ERROR, STORE_WHY_MAX,
-    StoreStats,
+    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_LOW, STORE_LOW_OVER, STORE_READ,
+    STORE_READ_ERROR, STORE_WHY_MAX, StoreStats,
 )
 from cext.store.store cimport (
     store_append, store_close, store_error, store_poll, store_seal, store_start, store_stats, store_synced, store_written,
@@ -317,19 +317,31 @@ cdef void release_committed(Broker* b, Durable* t) noexcept nogil:
         waiter_serve(b, &w)
 
 
+cdef void log_place(Broker* b, int kind, const char* text, const char* disk) noexcept nogil:
+    """Log a text with the place of the store."""
+    cdef char line[160]
+    cdef const char* place = durable_of(b).store.files.place
+    if place == NULL:
+        place = disk
+    snprintf(line, sizeof(line), text, place)
+    log_own(b, kind, line)
+
+
 cdef void store_events(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
     cdef char why[STORE_WHY_MAX]
     cdef char line[STORE_WHY_MAX + 20]
     cdef StoreStats stats
     cdef uint8_t before = t.trouble
-    if flags & (STORE_FULL | STORE_FULL_OVER | STORE_ERROR | STORE_ERROR_OVER):
+    if flags & (STORE_FULL | STORE_FULL_OVER | STORE_LOW | STORE_LOW_OVER | STORE_ERROR | STORE_ERROR_OVER):
         store_stats(&t.store, &stats)        # each condition may have begun and ended several times
         t.trouble &= TROUBLE_MEMORY
         t.trouble |= (TROUBLE_FULL if stats.full else 0) | (TROUBLE_ERROR if stats.failing else 0)
     if flags & STORE_FULL:
-        log_own(b, LOG_ERROR, "Error: the disk is full: QoS 1 and 2 are refused until there is room again, QoS 0 continues.")
-    if flags & STORE_FULL_OVER:
-        log_own(b, LOG_NOTICE, "The disk has room again: QoS 1 and 2 are accepted.")
+        log_place(b, LOG_ERROR, "Error: %s is full: QoS 1 and 2 are refused until there is room again, QoS 0 continues.", "the disk")
+    if flags & STORE_LOW:
+        log_place(b, LOG_ERROR, "Error: %s is nearly full: QoS 1 and 2 are refused until there is room again, QoS 0 continues.", "the disk")
+    if flags & (STORE_FULL_OVER | STORE_LOW_OVER) and not t.trouble & TROUBLE_FULL:
+        log_place(b, LOG_NOTICE, "%s has room again: QoS 1 and 2 are accepted.", "The disk")
     if flags & (STORE_ERROR | STORE_READ_ERROR):
         store_error(&t.store, why, sizeof(why))
         snprintf(line, sizeof(line), "Error: the store: %s", why)

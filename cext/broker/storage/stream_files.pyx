@@ -32,7 +32,7 @@ from cext.journal.opening cimport journal_close, journal_open
 from cext.journal.retain cimport journal_retain
 from cext.journal.writer cimport journal_mark, journal_sync, journal_take, journal_write
 from cext.session.record cimport record_stream_find
-from cext.store.file cimport error_text
+from cext.store.file cimport file_error_text
 from cext.topic.index cimport Group, index_add, index_group
 from cext.topic.name cimport Filter, filter_parse
 
@@ -162,7 +162,7 @@ cdef int stream_path(Broker* b, const char* name, char* path) noexcept nogil:
 cdef int streams_begin(Broker* b, char* why) noexcept nogil:
     cdef Durable* d = durable_of(b)
     cdef char path[JOURNAL_PATH_MAX]
-    cdef char text[128]
+    cdef char text[384]
     cdef int result
     b.streams = calloc(1, sizeof(Streams))
     if b.streams == NULL:
@@ -173,7 +173,7 @@ cdef int streams_begin(Broker* b, char* why) noexcept nogil:
         return -1
     result = d.store.files.mkdir(d.store.files.ctx, path)
     if result < 0 and result != -EEXIST:
-        error_text(text, sizeof(text), result)
+        file_error_text(&d.store.files, result, text, sizeof(text))
         snprintf(why, STREAM_WHY_MAX, "Cannot create the directory %s: %s", <const char*>path, <const char*>text)
         return -1
     return 0

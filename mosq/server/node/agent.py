@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from mosq.server.workers.channel import Channel, Message
 
 RUN_BYTES = 16
-WARNINGS = ("Redis at ", "Redis has ", "Redis does ", "The lease ", "the client of Redis ")     # beginnings of lines
+# beginnings of lines
+WARNINGS = ("Redis at ", "Redis has ", "Redis does ", "Redis is slow", "The lease ", "the client of Redis ")
 
 
 class Identity(NamedTuple):

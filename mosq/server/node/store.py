@@ -2,19 +2,20 @@
 
 from typing import NamedTuple
 
+from mosq.cluster.scripts import MARK, keys_of, store_head, store_mark, store_name
 from mosq.server.storage import report_store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mosq._redis import LogFiles
+    from mosq._redis import LogFiles, RedisConnection
     from mosq.cluster.address import Address
     from mosq.config.model import Config
     from mosq.engine import Engine
 
 FOLDER = "/store"               # of the files, whose names are fields of a hash
-ID_CHARACTERS = 8               # of the cluster's id: a cluster that is created again does not find the old stores
+MARK_MS = 1000                  # for the replicas to confirm that a store was made
 
 
 class StorePlace(NamedTuple):
@@ -27,16 +28,41 @@ class StorePlace(NamedTuple):
 
     def name_of(self, worker: int) -> str:
         """Return the name of the store of a worker, from 1. It is the hash tag of the store's keys."""
-        return f"{self.cluster}:{self.id[:ID_CHARACTERS]}:{worker}"
+        return store_name(self.cluster, self.id, worker)
 
     def take(self, worker: int, token: int) -> "LogFiles":
-        """Take the files of a worker's store: Redis refuses each process with an earlier token now. Raises OSError."""
-        from mosq._redis import LogFiles, RedisConnection
+        """Take the files of a worker's store: Redis refuses each process with an earlier token now. A store that was
+        made once is never made again: without its keys, its messages are lost, and an empty store would hide that.
+        Raises OSError."""
+        from mosq._redis import LogFiles
+
+        name, mark, connection = self.name_of(worker), store_mark(worker), self._connection()
+        key = keys_of(self.cluster)[0]
+        is_new = connection.call("HGET", key, mark) is None
+        if not is_new and connection.call("HLEN", store_head(name)) == 0:
+            raise OSError(f"Redis has no store of worker {worker} any more, and it had one: the keys mosq:{{{name}}}:* "
+                          "were deleted, with acknowledged messages. Restore the data of Redis; to go on without them: "
+                          f"redis-cli HDEL '{key}' '{mark}'")
+        files = LogFiles(connection, name, token, self.replicas, create=is_new)
+        if is_new:
+            self._mark(key, mark)
+        return files
+
+    def _mark(self, key: str, mark: str) -> None:
+        connection = self._connection()
+        connection.call("EVAL", MARK, 1, key, self.id, mark)
+        confirmed = connection.call("WAIT", self.replicas, MARK_MS) if self.replicas else 0
+        assert isinstance(confirmed, int)
+        connection.close()
+        if confirmed < self.replicas:
+            raise OSError(f"only {confirmed} of {self.replicas} replicas of Redis have confirmed a new store")
+
+    def _connection(self) -> "RedisConnection":
+        from mosq._redis import RedisConnection
 
         address = self.address
-        connection = RedisConnection(address.hosts, address.master or None, address.user, address.password,
-                                     database=address.db)
-        return LogFiles(connection, self.name_of(worker), token, self.replicas)
+        return RedisConnection(address.hosts, address.master or None, address.user, address.password,
+                               database=address.db)
 
 
 def open_in_redis(engine: "Engine", config: "Config", name: str, files: "LogFiles",

@@ -117,6 +117,8 @@ def status(                             # parameters: one for each option of the
         registry = place.registry()
         facts = registry.facts()
         warnings = registry.check_server()
+        warnings += [f"The store of worker {worker} is not in Redis any more, and it was: its keys were deleted. "
+                     "Restore the data of Redis." for worker in registry.missing_stores(facts)]
         registry.close()
         found = overview_of(cluster_name, facts, *observed(place.opened(facts), facts.terms), warnings)
     if as_json:
