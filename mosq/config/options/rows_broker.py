@@ -62,6 +62,9 @@ GENERAL = (
     number("cluster_capacity", 1, G,
            "Part of the workers of a cluster that this node runs, in proportion to the numbers of the other nodes", 1,
            1000, own=True, reload=RESTART),
+    text("cluster_reference", G,
+         "Server Reference, as HOST:PORT or several with a space between them: MQTT 5 clients get it when their worker "
+         "moves to another node", high=1024, own=True, reload=RESTART, once=True),
     number("route_timeout", 10, G,
            "Seconds within which all workers must know the filters of a SUBSCRIBE; otherwise it is refused with 0x97 "
            "(0x80 to 3.x clients). Only with cluster_local", 1, 3600, unit="seconds", own=True),

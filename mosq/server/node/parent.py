@@ -10,6 +10,7 @@ SIGTERM, or LEAVE_S, ends all at once; then others take the workers after the le
 import os
 import select
 import signal
+import socket
 import time
 
 from mosq.cluster.entries import Announcement
@@ -25,7 +26,7 @@ from mosq.server.node.lease import Lease
 from mosq.server.node.slot import NodeSlot
 from mosq.server.node.store import StorePlace
 from mosq.server.node.wires import Wires, address_text, own_host
-from mosq.server.node.worker import NodeWorker
+from mosq.server.node.worker import NodeOf, NodeWorker
 from mosq.server.storage import store_root
 from mosq.server.workers.channel import channel_pair
 from mosq.server.workers.identity import name_process
@@ -71,6 +72,8 @@ class NodeParent(Parent):
         self._served = False            # whether a worker has served clients
         self._lease_s = 0.0
         self._wires: Wires | None = None        # None: the workers are linked on this machine only
+        self._overview: dict[str, Any] | None = None    # of the cluster, as the agent has sent it last
+        self._away = self._deaf = False         # an operator has sent this node away; its listeners take no client
         self._places: dict[int, Any] = {}       # of all workers: host, port and token; None: no process
         self._store: StorePlace
 
@@ -169,7 +172,8 @@ class NodeParent(Parent):
 
     def _worker(self, place: int, channel: "Channel") -> "Worker":
         return NodeWorker(place, channel, self.given, self._receiving[place], self._questions[place], self._covered,
-                          self._store, self._wires, self.slots[place].next_token)
+                          self._store, self._wires, self.slots[place].next_token,
+                          NodeOf(self.config.cluster_name, str(self.config.cluster_node), self._lease, self._lease_s))
 
     def _fork(self, slot: "Slot") -> None:
         super()._fork(slot)
@@ -200,7 +204,15 @@ class NodeParent(Parent):
 
     def _report_ready(self, slot: "Slot") -> None:
         self._served = True
+        self._tell_overview(slot)
         self.log.report(INFORMATION, f"{slot.name} (process {slot.pid}) serves clients.")
+
+    def _take_figures(self, slot: "Slot", text: str) -> None:
+        self._tell({"do": "figures", "worker": slot.place, "text": text})
+
+    def _tell_overview(self, slot: "Slot") -> None:
+        if self._overview is not None and slot.channel is not None and slot.channel.is_read():
+            slot.channel.send({"do": "cluster", "overview": self._overview})
 
     # ---- a turn
 
@@ -219,11 +231,28 @@ class NodeParent(Parent):
         for slot in self.slots:
             self._look_at_end(slot, now_s)
         self._answer_kills()
+        self._listen_or_not()
         if self._leave_s is not None and now_s >= self._leave_s:
             self.log.report(WARNING, f"Warning: This node could not leave within {LEAVE_S:g} seconds. Its workers are "
                                      "ended, and start at other nodes after the lease.")
             return False
         return goes_on and self._status == EXIT_OK
+
+    def _listen_or_not(self) -> None:
+        """Refuse connections while this node is away and has no worker: a load balancer then takes another one. The end
+        of a listening state is no close, so the sockets keep their ports."""
+        deaf = self._away and not any(slot.pid or slot.next_token for slot in self.slots)
+        if deaf == self._deaf:
+            return
+        self._deaf = deaf
+        for sock in (one for opened in self._sockets for one in opened):
+            if sock.family in (socket.AF_INET, socket.AF_INET6):
+                if deaf:
+                    sock.shutdown(socket.SHUT_RD)
+                else:
+                    sock.listen(socket.SOMAXCONN)
+        self.log.report(NOTICE, "This node is away, has no worker, and refuses connections." if deaf else
+                        "This node takes connections again.")
 
     def _descriptors(self) -> list[int]:
         return [*super()._descriptors(), *([] if self._agent is None else [self._agent.fileno()])]
@@ -282,7 +311,14 @@ class NodeParent(Parent):
         elif what == "start":
             self._start_worker(self.slots[message["worker"]], message["token"], now_s)
         elif what == "stop":
-            self._stop_worker(self.slots[message["worker"]], now_s)
+            self._stop_worker(self.slots[message["worker"]], message["moves"], now_s)
+        elif what == "away":
+            self._away = message["away"]
+        elif what == "cluster":
+            self._overview = message["overview"]
+            for slot in self.slots:
+                if slot.ready:
+                    self._tell_overview(slot)
         elif what == "kill":
             self._kill_workers(message["number"], message["workers"])
 
@@ -292,12 +328,15 @@ class NodeParent(Parent):
             slot.kill(signal.SIGKILL)
         slot.shall_start(token, now_s)
 
-    def _stop_worker(self, slot: NodeSlot, now_s: float) -> None:
+    def _stop_worker(self, slot: NodeSlot, moves: bool, now_s: float) -> None:
         waits = slot.next_token or slot.token
         slot.shall_not_start()
         if slot.pid:
             slot.stop_s = now_s + STOP_S
-            slot.kill(signal.SIGTERM)
+            if moves and slot.ready and slot.channel is not None:
+                slot.channel.send({"do": "move"})
+            else:
+                slot.kill(signal.SIGTERM)
         else:
             self._tell_ended(slot, waits)
 

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from mosq.cluster.scripts import store_name
 from mosq.server.storage import report_store
 
 TYPE_CHECKING = False
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from mosq.engine import Engine
 
 FOLDER = "/store"               # of the files, whose names are fields of a hash
-ID_CHARACTERS = 8               # of the cluster's id: a cluster that is created again does not find the old stores
 
 
 class StorePlace(NamedTuple):
@@ -26,8 +26,8 @@ class StorePlace(NamedTuple):
     replicas: int
 
     def name_of(self, worker: int) -> str:
-        """Return the name of the store of a worker, from 1. It is the hash tag of the store's keys."""
-        return f"{self.cluster}:{self.id[:ID_CHARACTERS]}:{worker}"
+        """Return the name of the store of a worker, from 1."""
+        return store_name(self.cluster, self.id, worker)
 
     def take(self, worker: int, token: int) -> "LogFiles":
         """Take the files of a worker's store: Redis refuses each process with an earlier token now. Raises OSError."""
