@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from mosq.server.node.worker import topics_of
 from tests.cluster.servers import Redis
 from tests.cluster.test_serving import WORKERS, Node
 from tests.cluster.test_two_nodes import Linked, shared_out
+from tests.harness.broker import free_port
 from tests.harness.effort import TIMEOUT_S
 from tests.harness.packets import Connect, Disconnect, Publish, Suback, Subscribe
 from tests.harness.properties import P
@@ -138,6 +140,42 @@ def test_each_worker_publishes_the_state_of_the_cluster(linked: Linked) -> None:
         until(lambda: {**shown.now(), **expected, "node": node.name} == shown.topics, lambda: str(shown.topics))
         assert 0 < float(shown.topics["lease/left"]) <= linked.facts.terms.lease_s
         until(lambda: {shown.topics.get("workers/1/lag"), shown.topics.get("workers/2/lag")} == {"0"} or not shown.now(), node.log)
+
+
+def test_metrics_and_lines_of_the_log_show_the_cluster(linked: Linked) -> None:
+    web = free_port()
+    config = f"listener {web} {{host}}\nprotocol http_api\nhttp_metrics true\nlog_format json\n"
+    first, second = (linked.node(name, config.replace("{host}", f"127.0.1.{number}")) for number, name in ((1, "a"), (2, "b")))
+    first.spawn()
+    until(lambda: len(linked.tokens()) == WORKERS, first.log)
+    second.spawn()
+    until(lambda: len(first.pids()) == len(second.pids()) == 1, lambda: first.log() + second.log())
+    shower = first if 1 in first.pids() else second
+    owner = {number: node.name for node in (first, second) for number in node.pids()}
+
+    def metrics() -> dict[str, float]:
+        try:
+            with urllib.request.urlopen(f"http://{shower.host}:{web}/metrics", timeout=TIMEOUT_S) as answer:
+                lines = answer.read().decode().splitlines()
+        except OSError:
+            return {}
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+
+    expected = {'mosq_cluster_node_up{node="a"}': 1, 'mosq_cluster_node_up{node="b"}': 1, "mosq_cluster_links_up": 2, "mosq_cluster_links_down": 0,
+                'mosq_cluster_commit_lag_seconds{worker="1"}': 0, 'mosq_cluster_commit_lag_seconds{worker="2"}': 0,
+                **{f'mosq_cluster_worker_up{{node="{name}",worker="{number}"}}': 1 for number, name in owner.items()}}
+    until(lambda: expected.items() <= sorted_labels(metrics()).items(), lambda: str({k: v for k, v in metrics().items() if "cluster" in k}))
+    found = metrics()
+    assert 0 < found["mosq_cluster_lease_seconds"] <= linked.facts.terms.lease_s
+    assert [name for name in found if name.startswith("mosq_worker_up")] == ['mosq_worker_up{worker="1"}']      # the other one is not here
+    lines = [json.loads(line) for line in shower.log().splitlines() if line.startswith("{")]
+    assert {line["node"] for line in lines} == {shower.name}
+
+
+def sorted_labels(metrics: dict[str, float]) -> dict[str, float]:
+    """Return metrics with their labels in the order of the alphabet."""
+    return {name.partition("{")[0] + ("{" + ",".join(sorted(name.partition("{")[2].removesuffix("}").split(","))) + "}" if "{" in name else ""): value
+            for name, value in metrics.items()}
 
 
 class Shown:

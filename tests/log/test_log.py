@@ -10,7 +10,7 @@ import pytest
 
 from mosq.log_types import LOG_ALL
 from mosq.log.log import Log
-from mosq.log.json_lines import code_of
+from mosq.log.json_lines import code_of, json_line
 from mosq.records import LogLine
 from tests.harness.effort import TIMEOUT_S
 

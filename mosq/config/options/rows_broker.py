@@ -286,8 +286,8 @@ PERSISTENCE = (
            choices=("true", "false"), own=True, reload=RESTART),
     text("node_name", G,
          "Name of this broker among several, of up to 64 letters, digits, '_', '-' and '.'. The pipeline writes it "
-         "into each row; `mosq pipeline init --config` takes it from here. The default is the host's name", high=64,
-         own=True, once=True),
+         "into each row; `mosq pipeline init --config` takes it from here. The default is cluster_node, or the "
+         "host's name", high=64, own=True, once=True),
     flag("mosquitto_db", True, G,
          "With persistence true, also write Mosquitto's own database to persistence_file: at the end, on SIGUSR1 and "
          "by autosave_interval. Mosquitto can start from it; mosq itself starts from the store. See storage.md",
