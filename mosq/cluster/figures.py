@@ -1,5 +1,5 @@
-"""The figures that a worker notes in Redis about itself: its routes, its links, and how far its store lags behind. Programs
-that people use read them (`mosq cluster check`, $SYS, /metrics); no node acts on them.
+"""The figures that a worker notes in Redis about itself: its routes, its links, and how far its store lags behind.
+Programs that people use read them (`mosq cluster check`, $SYS, /metrics); no node acts on them.
 
     {"token": TOKEN, "routes": [NUMBER, DIGEST], "links": {"PLACE": [CONNECTED, NUMBER, DIGEST], ...}, "lag_ms": MS}
 
@@ -76,9 +76,10 @@ def in_force(owners: "Sequence[Entry | None]", texts: "Mapping[int, str]") -> di
     return found
 
 
-def overview(nodes: "Mapping[str, str]", owners: "Sequence[Entry | None]", texts: "Mapping[int, str]") -> "dict[str, Any]":
-    """Return the state of a cluster as nodes pass it on to their workers, in values of JSON. `nodes`: the state of each.
-    """
+def overview(nodes: "Mapping[str, str]", owners: "Sequence[Entry | None]",
+             texts: "Mapping[int, str]") -> "dict[str, Any]":
+    """Return the state of a cluster as nodes pass it on to their workers, in values of JSON. `nodes`: the state of
+    each."""
     figures = in_force(owners, texts)
     down = [[worker + 1, other + 1] for worker, one in figures.items() for other, link in one.links.items()
             if not link.connected and other < len(owners) and owners[other] is not None]

@@ -8,7 +8,7 @@ All keys of a cluster have one hash tag:
     mosq:{CLUSTER}:announcements    hash: node -> announcement
     mosq:{CLUSTER}:workers          hash: number from 0 -> entry
     mosq:{CLUSTER}:away             hash: node -> the run of it that an operator has sent away: it runs no worker
-    mosq:{CLUSTER}:figures          hash: number from 0 -> what the worker last noted about itself, for people (figures.py)
+    mosq:{CLUSTER}:figures          hash: number from 0 -> what the worker noted last, for people (figures.py)
 
 `entries.py` has the meaning of these texts. The scripts compare entries as texts, so a token never becomes a number of
 Lua. Each script gets these keys, and the id of the cluster in front of its own arguments.
@@ -109,8 +109,8 @@ end
 return {'done'}
 """
 
-# prefix of the contents: reads a store (cext/redis) and changes nothing. Its keys are the head, the names and the contents
-# that wait for their removal. Returns them, and for each name the length of its content and, of a segment
+# prefix of the contents: reads a store (cext/redis) and changes nothing. Its keys are the head, the names and the
+# contents that wait for their removal. Returns them, and for each name the length of its content and, of a segment
 # (cext/store/format.pxd), from the copy of its header that counts: id of the store, number, base and tail
 STORE = """
 local function header(content)
@@ -118,7 +118,8 @@ local function header(content)
     for _, at in ipairs({0, 2048}) do
         local bytes = redis.call('GETRANGE', content, at, at + 63)
         if #bytes == 64 and string.sub(bytes, 1, 7) == 'mosqlog' then
-            local id = string.gsub(string.sub(bytes, 17, 32), '.', function(c) return string.format('%02x', string.byte(c)) end)
+            local function hex(c) return string.format('%02x', string.byte(c)) end
+            local id = string.gsub(string.sub(bytes, 17, 32), '.', hex)
             local number, base, tail = struct.unpack('<I8I8I8', string.sub(bytes, 33, 56))
             if not found or number > found[2] or (number == found[2] and tail > found[4]) then
                 found = {id, number, base, tail}
@@ -131,8 +132,8 @@ end
 local names, files = redis.call('HGETALL', KEYS[2]), {}
 for i = 1, #names, 2 do
     local content = ARGV[1] .. names[i + 1]
-    local is_segment = string.match(names[i], '/segment%.%d+$')
-    files[#files + 1] = {names[i], names[i + 1], tostring(redis.call('STRLEN', content)), is_segment and header(content) or {}}
+    local head = string.match(names[i], '/segment%.%d+$') and header(content) or {}
+    files[#files + 1] = {names[i], names[i + 1], tostring(redis.call('STRLEN', content)), head}
 end
 return {redis.call('HGETALL', KEYS[1]), redis.call('HKEYS', KEYS[3]), files}
 """
@@ -140,12 +141,13 @@ return {redis.call('HGETALL', KEYS[1]), redis.call('HKEYS', KEYS[3]), files}
 
 def keys_of(cluster: str) -> list[str]:
     """Return the keys of a cluster, in the order in which the scripts expect them."""
-    return [f"mosq:{{{cluster}}}:{name}" for name in ("cluster", "beats", "announcements", "workers", "away", "figures")]
+    names = "cluster", "beats", "announcements", "workers", "away", "figures"
+    return [f"mosq:{{{cluster}}}:{name}" for name in names]
 
 
 def store_name(cluster: str, id: str, worker: int) -> str:
-    """Return the name of the store of a worker, from 1. It is the hash tag of the store's keys. `id`: of the cluster, so
-    that a cluster which is created again does not find the old stores."""
+    """Return the name of the store of a worker, from 1. It is the hash tag of the store's keys. `id`: of the cluster,
+    so that a cluster which is created again does not find the old stores."""
     return f"{cluster}:{id[:ID_CHARACTERS]}:{worker}"
 
 

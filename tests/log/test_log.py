@@ -219,3 +219,9 @@ def test_json(lines):
 ])
 def test_codes(type_bit, text, code):
     assert code_of(type_bit, text) == code
+
+
+def test_a_json_line_names_the_node_of_a_cluster():
+    record = LogLine(1, 8, "text")
+    assert json.loads(json_line(record, 2, "a")).items() >= {"worker": 2, "node": "a"}.items()
+    assert "node" not in json.loads(json_line(record, 2))

@@ -1,7 +1,8 @@
 """The process of a node's agent, a child of the parent: it may have threads and wait for Redis, the parent may not.
 
     agent -> parent    report TYPE TEXT; opened (the values of the cluster); refused TEXT (this node may not join)
-                       start WORKER TOKEN; stop WORKER MOVES (to another node); kill WORKERS NUMBER; left (this node has left or is stopped)
+                       start WORKER TOKEN; stop WORKER MOVES (to another node);
+                       kill WORKERS NUMBER; left (this node has left or is stopped)
                        places PLACES (of the workers whose place has changed: node.wires.place_of)
                        away AWAY (whether an operator has sent this node away); cluster OVERVIEW (figures.overview)
     parent -> agent    go (the listeners are open: join); ended WORKER TOKEN; killed NUMBER; leave; stop

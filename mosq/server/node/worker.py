@@ -12,7 +12,6 @@ from mosq.server.workers.worker import Given, Worker
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-
     from typing import Any
 
     from mosq._redis import LogFiles

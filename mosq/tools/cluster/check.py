@@ -1,9 +1,9 @@
-"""Compares what Redis has of a cluster: nodes, table of workers and tokens; the stores of the workers; and the routes and
-links that the workers have noted. Changes nothing.
+"""Compares what Redis has of a cluster: nodes, table of workers and tokens; the stores of the workers; and the routes
+and links that the workers have noted. Changes nothing.
 
-A cluster that serves changes between two readings, so a difference counts only if it stands in two readings with the same
-words. The words have no number that a healthy cluster changes, apart from the routes: two workers differ only while
-neither of them gets new routes.
+A cluster that serves changes between two readings, so a difference counts only if it stands in two readings with the
+same words. The words have no number that a healthy cluster changes, apart from the routes: two workers differ only
+while neither of them gets new routes.
 """
 
 import time
@@ -49,8 +49,8 @@ def read(registry: "Registry", facts: "Facts", cluster: str) -> Reading:
     """Read everything. Raises AwayError."""
     beats, announcements, table, _ = registry.raw()
     figures = registry.ask(Note()).figures or {}
-    return Reading(beats, announcements, table, figures,
-                   [Store(*registry.store(store_name(cluster, facts.id, worker + 1))) for worker in range(facts.workers)])
+    stores = [Store(*registry.store(store_name(cluster, facts.id, number))) for number in range(1, facts.workers + 1)]
+    return Reading(beats, announcements, table, figures, stores)
 
 
 def alive_of(registry: "Registry", terms: "Terms") -> set[str]:
@@ -118,7 +118,7 @@ def _entries(found: Reading, facts: "Facts") -> tuple[list[Entry], list[str]]:
     entries, lines = [NEVER] * facts.workers, []
     for field, text in sorted(found.table.items()):
         if not field.isdecimal() or int(field) >= facts.workers:
-            lines.append(f"The table has an entry {field}, which is no worker: they are 0 to {facts.workers - 1} there.")
+            lines.append(f"The table has an entry {field}, which is no worker: it has 0 to {facts.workers - 1}.")
             continue
         try:
             entries[int(field)] = entry_of(text)
@@ -187,8 +187,8 @@ def _of_chain(segments: "list[File]", whose: str) -> "Iterator[str]":
     for one in sorted(segments, key=lambda one: (int(one.header[2]), int(one.header[1]))):
         base = int(one.header[2])
         if base > covered:
-            yield (f"The log in the store of {whose} has a gap before {one.name}: a segment is missing, or has lost its "
-                   "end.")
+            yield (f"The log in the store of {whose} has a gap before {one.name}: a segment is missing, or has lost "
+                   "its end.")
             return
         covered = max(covered, base + one.length - HEADER_BYTES)
 

@@ -1,5 +1,5 @@
-"""`mosq cluster`: create a cluster in Redis, show and check it, send a node away, and remove a dead one. Talks to Redis,
-not to nodes."""
+"""`mosq cluster`: create a cluster in Redis, show and check it, send a node away, and remove a dead one. Talks to
+Redis, not to nodes."""
 
 import time
 from contextlib import contextmanager
@@ -115,7 +115,7 @@ def of_redis(command: "Command") -> "Command":
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cluster() -> None:
-    """Create, watch and check a cluster: one broker whose workers run on several machines, with their stores in Redis."""
+    """Create, watch and check a cluster: one broker whose workers run on several machines, with stores in Redis."""
 
 
 @cluster.command(epilog=CREATE_EPILOG)
