@@ -14,7 +14,7 @@ REPORTS = 2                     # in each lease
 
 
 class Lag:
-    """How long the store has committed nothing although something waits for it, to the nearest look."""
+    """Measures the time for which a store has committed nothing although something waits, to the nearest look."""
 
     def __init__(self) -> None:
         self._since_s = self._commits = 0.0
