@@ -346,6 +346,11 @@ cdef class Engine:
         a.kind = CONTROL_STOP
         self._request(&a)
 
+    def moves(self):
+        """Note that this worker stops here to start at another node: when the loop stops, clients of version 5 learn that they may use
+        another server [v5 4.11]. Call this before stop()."""
+        self.b.moves = 1
+
     def event_fd(self):
         """Return a descriptor that is readable while drain() or requests() has something."""
         return self.event

@@ -35,6 +35,9 @@ cdef uint8_t* encode_connack(uint8_t* out, const Connack* c) noexcept nogil
 # PUBACK, PUBREC, PUBREL, PUBCOMP. A v5 packet leaves out a reason code of 0 [v5 3.4.2.1].
 cdef uint8_t* encode_ack(uint8_t* out, int packet_type, int version, uint16_t pid, uint8_t rc) noexcept nogil
 cdef uint8_t* encode_disconnect(uint8_t* out, uint8_t rc) noexcept nogil        # v5 only
+# DISCONNECT with 0x9C: the client may use another server [v5 4.11]; `reference` names some, or is empty. v5 only
+cdef uint32_t disconnect_elsewhere_size(View reference) noexcept nogil
+cdef uint8_t* encode_disconnect_elsewhere(uint8_t* out, View reference) noexcept nogil
 # AUTH. If data.p is NULL, the packet has no authentication data.
 cdef uint32_t auth_size(View method, View data) noexcept nogil
 cdef uint8_t* encode_auth(uint8_t* out, uint8_t rc, View method, View data) noexcept nogil

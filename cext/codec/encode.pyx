@@ -10,8 +10,9 @@ from cext.codec.frame cimport (
 )
 from cext.codec.properties cimport (
     P_ASSIGNED_CLIENT_ID, P_AUTH_DATA, P_AUTH_METHOD, P_MAXIMUM_PACKET_SIZE, P_MAXIMUM_QOS, P_MESSAGE_EXPIRY, P_RECEIVE_MAXIMUM,
-    P_RETAIN_AVAILABLE, P_SERVER_KEEP_ALIVE, P_SESSION_EXPIRY, P_SUBSCRIPTION_ID, P_TOPIC_ALIAS, P_TOPIC_ALIAS_MAXIMUM,
+    P_RETAIN_AVAILABLE, P_SERVER_KEEP_ALIVE, P_SERVER_REFERENCE, P_SESSION_EXPIRY, P_SUBSCRIPTION_ID, P_TOPIC_ALIAS, P_TOPIC_ALIAS_MAXIMUM,
 )
+from cext.codec.reason cimport RC_USE_ANOTHER_SERVER
 
 cdef enum:
     REMAINING_MAX = 268435455   # [v5 1.5.5]
@@ -143,6 +144,23 @@ cdef uint8_t* encode_disconnect(uint8_t* out, uint8_t rc) noexcept nogil:
     out[1] = 1
     out[2] = rc
     return out + 3
+
+
+cdef uint32_t disconnect_elsewhere_size(View reference) noexcept nogil:
+    cdef uint32_t n = 3 + reference.n
+    return 2 + varint_size(1 + varint_size(n) + n) + varint_size(n) + n if reference.n else 3
+
+
+cdef uint8_t* encode_disconnect_elsewhere(uint8_t* out, View reference) noexcept nogil:
+    cdef uint32_t n = 3 + reference.n if reference.n else 0
+    if n == 0:
+        return encode_disconnect(out, RC_USE_ANOTHER_SERVER)
+    out[0] = T_DISCONNECT << 4
+    out = varint_put(out + 1, 1 + varint_size(n) + n)
+    out[0] = RC_USE_ANOTHER_SERVER
+    out = varint_put(out + 1, n)
+    out[0] = P_SERVER_REFERENCE     # [v5 3.14.2.2.5]
+    return view_put(out + 1, reference)
 
 
 cdef uint8_t* encode_pingresp(uint8_t* out) noexcept nogil:

@@ -36,6 +36,7 @@ cdef OwnRoute* route_add(Links* x, View filter, uint32_t hash) noexcept nogil:
     else:
         x.route_first = r
     x.route_last = r
+    x.routes_digest += hash
     table_add(&x.routes, &x.memory, &r.link)
     return r
 
@@ -53,6 +54,7 @@ cdef void route_drop(Links* x, OwnRoute* r) noexcept nogil:
         r.next.prev = r.prev
     else:
         x.route_last = r.prev
+    x.routes_digest -= r.link.hash
     table_drop(&x.routes, &x.memory, &r.link)
     memory_give(&x.memory, r, sizeof(OwnRoute) + r.link.n)
 

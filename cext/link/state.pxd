@@ -242,6 +242,7 @@ cdef struct Links:
     LinkPeer* peers
     MemoryAccount memory
     Table routes
+    uint64_t routes_digest      # sum of the hashes of their texts, to compare with what the others have
     OwnRoute* route_first
     OwnRoute* route_last
     Table opens

@@ -5,9 +5,9 @@ control plane reads addresses. A broker with its store in Redis loads it, as the
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memset, strncmp
 
-from cext.redis.connection cimport Redis, RedisPlace, redis_append, redis_connect, redis_disconnect, redis_fini, redis_reply
+from cext.redis.connection cimport Redis, RedisPlace, redis_append, redis_connect, redis_disconnect, redis_fini, redis_leave, redis_reply
 from cext.redis.files cimport LOG_ENDED, RemoteFiles, log_files_free, log_files_open, log_files_sync, log_files_table, memory_is_low
 from cext.redis.hiredis cimport (
     REDIS_REPLY_ARRAY, REDIS_REPLY_ERROR, REDIS_REPLY_INTEGER, REDIS_REPLY_NIL, freeReplyObject, redisReply,
@@ -17,6 +17,21 @@ from cext.store.file cimport FileOps
 
 cdef void table_free(object capsule) noexcept:
     free(PyCapsule_GetPointer(capsule, "mosq.FileOps"))
+
+
+cdef redisReply* primary_reply(Redis* r, int n, const char** words, const size_t* lengths) noexcept nogil:
+    """Send a command, again to the next place after a replica that takes no writes. NULL = failed, with r.why."""
+    cdef redisReply* reply
+    cdef uint32_t left = r.n_places
+    while True:
+        reply = NULL
+        left -= 1
+        if (r.c != NULL or redis_connect(r) == 0) and redis_append(r, n, words, lengths):
+            reply = redis_reply(r)
+        if reply == NULL or reply.type != REDIS_REPLY_ERROR or strncmp(reply.str, b"READONLY", 8) != 0 or left == 0:
+            return reply
+        freeReplyObject(reply)
+        redis_leave(r)
 
 
 class RedisError(OSError):
@@ -101,9 +116,7 @@ cdef class RedisConnection:
             texts[i] = <const char*><bytes>word
             lengths[i] = len(word)
         with nogil:
-            reply = NULL
-            if (self.r.c != NULL or redis_connect(&self.r) == 0) and redis_append(&self.r, n, texts, lengths):
-                reply = redis_reply(&self.r)
+            reply = primary_reply(&self.r, n, texts, lengths)
         free(texts)
         free(lengths)
         if reply == NULL:

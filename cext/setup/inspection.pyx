@@ -215,8 +215,8 @@ def whole_read(data, own_drops, records):
 
 
 # as LinkFigures in cext/broker/admin/links.pxd
-LINK_NAMES = ("place", "connected", "routes", "sent", "unacknowledged", "unacknowledged_bytes", "queued", "queued_bytes", "dropped", "latency_us",
-              "latency_max_us", "latency_n", "latency_sum_us")
+LINK_NAMES = ("place", "connected", "routes", "routes_digest", "own_routes", "own_digest", "sent", "unacknowledged", "unacknowledged_bytes", "queued",
+              "queued_bytes", "dropped", "latency_us", "latency_max_us", "latency_n", "latency_sum_us")
 LINK = struct.Struct(f"={len(LINK_NAMES)}Q")
 
 

@@ -2,7 +2,7 @@
 
 Two threads. The keeper, which is the thread that calls `run`, has the member and calls the workers. It waits for
 nothing but its queue, so it kills the workers in time even while Redis, a name server or a connection hangs. The asker
-sends one request at a time. Memory is bounded: one request, one answer, and one event for each worker.
+sends one request at a time. Memory is bounded: one request, one answer, and one event and one note for each worker.
 
 An agent is a process of its own, because the parent of the workers may have no thread (ADR 25). The parent ends its
 workers when the time that `Workers.lease` last gave it is over, also if the agent is stopped or dead.
@@ -12,6 +12,7 @@ import queue
 import threading
 
 from mosq.cluster.errors import AwayError
+from mosq.cluster.requests import Note
 from mosq.cluster.terms import now_s
 
 TYPE_CHECKING = False
@@ -35,8 +36,11 @@ if TYPE_CHECKING:
 class Agent:
     """One node's agent."""
 
-    def __init__(self, registry: "Asks", member: "Member", clock: "Callable[[], float]" = now_s) -> None:
-        self._registry, self._member, self._clock = registry, member, clock
+    def __init__(self, registry: "Asks", member: "Member", clock: "Callable[[], float]" = now_s,
+                 noted: "Callable[[dict[int, str]], object]" = lambda _: None) -> None:
+        """`noted` gets the figures of all workers of the cluster after each note, from the keeper."""
+        self._registry, self._member, self._clock, self._noted = registry, member, clock, noted
+        self._notes: dict[int, str] = {}        # figures of workers that Redis does not have yet
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._questions: queue.SimpleQueue[tuple[int, Request] | None] = queue.SimpleQueue()
         self._asked: tuple[int, Request, float] | None = None      # the request that waits for its answer
@@ -49,6 +53,10 @@ class Agent:
     def ended(self, worker: int, token: int) -> None:
         """Take the end of a worker's process (member.py)."""
         self._events.put(lambda: self._member.ended(worker, token))
+
+    def note(self, worker: int, figures: str) -> None:
+        """Write to Redis what a worker reports about itself, when there is nothing more urgent."""
+        self._events.put(lambda: self._notes.update({worker: figures}))
 
     def leave(self) -> None:
         """Give all workers away, then leave and end `run`."""
@@ -81,9 +89,11 @@ class Agent:
         if self._asked is not None and now - self._asked[2] >= member.terms.request_s:
             _, request, _ = self._asked
             self._asked = None
-            member.failed(now, request, "Redis does not answer in time.")
+            self._failed(now, request, "Redis does not answer in time.")
         if self._asked is None and not self._busy:
             question = member.turn(now)
+            if question is None and self._notes:
+                question, self._notes = Note(tuple(sorted(self._notes.items()))), {}
             if question is not None:
                 self._numbers += 1
                 self._asked, self._busy = (self._numbers, question, now), True
@@ -114,9 +124,15 @@ class Agent:
         self._asked = None
         now = self._clock()
         if isinstance(answer, AwayError):
-            self._member.failed(now, request, str(answer))
+            self._failed(now, request, str(answer))
+        elif isinstance(request, Note):
+            self._noted(answer.figures or {})
         else:
             self._member.answered(now, sent_s, request, answer)
+
+    def _failed(self, now: float, request: "Request", text: str) -> None:
+        if not isinstance(request, Note):       # the next figures follow
+            self._member.failed(now, request, text)
 
     def _stop(self) -> None:
         self._stopped = True

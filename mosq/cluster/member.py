@@ -108,6 +108,7 @@ class Member:
         self.name, self.run, self.count, self.terms = name, run, count, terms
         self.announcement = announcement or Announcement()
         self.lease_until_s = float("-inf")
+        self.away = False               # whether an operator has sent this run away
         self.error: NameUsedError | None = None     # why this node is out; None: it has left, or is not out
         self.observer = Observer(terms)
         self._workers, self._report, self._random_bits = workers, report, random_bits
@@ -115,6 +116,7 @@ class Member:
         self._phase = JOINING
         self._running: dict[int, str] = {}      # worker -> its entry; also while it stops
         self._stopping: set[int] = set()
+        self._leaving = False           # whether this node ends when it has given its workers away
         self._stopped: dict[int, str] = {}      # worker that was stopped -> its entry, which is to be returned
         self._replaces = ""             # beat of a dead run of this name
         self._changes = 0               # of the beat of that run, while this one waits
@@ -137,12 +139,33 @@ class Member:
         """Return whether this node has left, or was replaced."""
         return self._phase == OUT
 
+    @property
+    def others(self) -> bool:
+        """Return whether another node may get workers of this one."""
+        return any(name != self.name for name in self._takers)
+
+    def nodes(self) -> dict[str, str]:
+        """Return the state of each node in the last view: lives, leaves or silent."""
+        if self._table is None:
+            return {}
+        _, announcements, living = self._table
+        return {name: "silent" if name not in living else "leaves" if announcement_of(text).leaving else "lives"
+                for name, text in announcements.items()}
+
+    def owners(self) -> list[Entry | None]:
+        """Return the entry of each worker that has a living node in the last view."""
+        if self._table is None:
+            return [None] * self.count
+        entries = self._table[0]
+        return [None if name is None else entry_of(entries[worker]) for worker, name in enumerate(self._owners)]
+
     def running(self) -> set[int]:
         """Return the workers that run here."""
         return set(self._running)
 
     def leave(self) -> None:
         """Give all workers away, one after another, and then leave."""
+        self._leaving = True
         self.announcement = replace(self.announcement, leaving=True)
         self._due_s = float("-inf")
 
@@ -216,7 +239,7 @@ class Member:
             return Join(self._replaces, self.announcement.text)
         if self._phase == WATCHING:
             return Look()
-        if self.announcement.leaving and not self._running and self._table is not None and not self._owns_any():
+        if self._leaving and not self._running and self._table is not None and not self._owns_any():
             return Leave()
         self._number += 1
         text = self.announcement.text     # Redis may have an older one, also if it lost its last writes
@@ -292,6 +315,7 @@ class Member:
 
     def _read(self, now_s: float, view: "View") -> None:
         """Act on a view."""
+        self._obey(view.away.get(self.name) == self.run)
         for worker, entry in list(self._running.items()):
             if view.workers.get(worker, "") != entry:
                 self._kill([worker])
@@ -307,6 +331,14 @@ class Member:
         if self.observer.settled():
             self._place(view)
             self._give_away(now_s)
+
+    def _obey(self, away: bool) -> None:
+        """Be away, or come back, as an operator asks for."""
+        if away != self.away:
+            self.away = away
+            self.announcement = replace(self.announcement, leaving=away or self._leaving)
+            self._report("This node was sent away: it gives its workers to others, and starts none." if away else
+                         "This node may have workers again.")
 
     def _place(self, view: "View") -> None:
         """Claim what this node shall have: workers without a node, and its own that do not run. Return those that it
@@ -335,7 +367,7 @@ class Member:
             return
         takers = self._takers
         if not takers:                  # no node is left to take them
-            for worker in sorted(self._running):
+            for worker in sorted(self._running) if self._leaving else ():
                 self._stop(worker)
             return
         calm_s = 0.0 if self.announcement.leaving else self.terms.lease_s

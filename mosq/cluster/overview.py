@@ -57,6 +57,12 @@ def observed(registry: "Registry", terms: "Terms") -> "tuple[View, set[str]]":
     return view, alive
 
 
+def takers_of(view: "View", alive: set[str]) -> set[str]:
+    """Return the nodes that live and may get workers."""
+    return {name for name in alive if not announcement_of(view.announcements[name]).leaving
+            and view.away.get(name) != run_of(view.beats[name])}
+
+
 def overview_of(cluster: str, facts: "Facts", view: "View", alive: set[str], warnings: list[str]) -> Overview:
     """Return the state of a cluster. `alive`: nodes that gave a sign of life; `warnings`: those about Redis."""
     entries = [entry_of(view.workers.get(worker, "")) for worker in range(facts.workers)]
@@ -66,6 +72,7 @@ def overview_of(cluster: str, facts: "Facts", view: "View", alive: set[str], war
     for name in sorted(view.beats):
         announced = announcement_of(view.announcements[name])
         nodes.append({"name": name, "alive": name in alive, "leaving": announced.leaving,
+                      "away": view.away.get(name) == run_of(view.beats[name]),
                       "capacity": announced.capacity, "version": announced.version, "address": announced.address,
                       "workers": [place + 1 for place, owner in enumerate(owners) if owner == name]})
     trouble = [*warnings, *(f"The node {name} gives no sign of life." for name in view.beats if name not in alive)]

@@ -27,7 +27,7 @@ from mosq.cluster import scripts
 from mosq.cluster.address import Address
 from mosq.cluster.entries import announcement_of, check_name, entry_of
 from mosq.cluster.errors import AwayError, RefusedError
-from mosq.cluster.requests import Answer, Beat, Change, Join, Leave, Look, View
+from mosq.cluster.requests import DONE, Answer, Beat, Change, Join, Leave, Look, Note, Send, View
 from mosq.cluster.terms import SLOW_S, Terms
 
 TYPE_CHECKING = False
@@ -44,7 +44,8 @@ NO_EVICTION = "noeviction"
 LITTLE_MEMORY = 0.8             # LOW_PERCENT of cext/redis/files.pyx
 SLOW_ANSWERS = 5                # the fastest of them counts, also if the first one opens the connection
 ROUNDS = 100_000                # of PBKDF2 for the secret
-NAMES = {Look: scripts.LOOK, Join: scripts.JOIN, Beat: scripts.BEAT, Change: scripts.CHANGE, Leave: scripts.LEAVE}
+NAMES = {Look: scripts.LOOK, Join: scripts.JOIN, Beat: scripts.BEAT, Change: scripts.CHANGE, Leave: scripts.LEAVE,
+         Send: scripts.SEND, Note: scripts.NOTE}
 
 
 class Facts(NamedTuple):
@@ -55,6 +56,15 @@ class Facts(NamedTuple):
     terms: Terms
     key: bytes
     id: str                     # of this cluster; one that is created again has another id
+
+
+class File(NamedTuple):
+    """A file of a store. `header`: of a segment: id of the store, number, base and tail; empty if it has none."""
+
+    name: str
+    content: str
+    length: int
+    header: tuple[str, ...]
 
 
 class Registry:
@@ -203,16 +213,40 @@ class Registry:
             raise AwayError(f"Redis at {self._address}: the connection is new, and another server may answer")
         source, answer = self._run(NAMES[type(request)], [self._id, *self._arguments(request)])
         status, rest = answer[0], answer[1:]
-        if len(rest) == 3:
+        if status == DONE and isinstance(request, Note):
+            return Answer(status, None, "", {int(worker): text for worker, text in _pairs(rest[0]).items()
+                                              if worker.isdecimal()})
+        if len(rest) > 1:
             return Answer(status, _view(source, rest))
         return Answer(status, None, rest[0] if rest else "")
 
     def _arguments(self, request: "Request") -> "Sequence[Any]":
         if isinstance(request, Look):
             return ()
+        if isinstance(request, Note):
+            return [part for pair in request.figures for part in pair]
+        if isinstance(request, Send):
+            return self.name, self.run, int(request.away)
         if isinstance(request, Change):
             return self.name, self.run, *request[:3]
         return self.name, self.run, *request
+
+    # ---- for operators
+
+    def raw(self) -> "list[dict[str, str]]":
+        """Return beats, announcements, workers and the nodes that are away, as they are in Redis, also if they are
+        damaged. Raises AwayError."""
+        answer = self._run(scripts.LOOK, [self._id])[1]
+        if answer[0] != DONE:
+            raise AwayError("the cluster was removed from Redis, or is another one")
+        return [_pairs(fields) for fields in answer[1:]]
+
+    def store(self, name: str) -> "tuple[dict[str, str], list[str], list[File]]":
+        """Return the head of a store, the contents that wait for their removal, and its files. Raises AwayError."""
+        *keys, prefix = scripts.keys_of_store(name)
+        head, gone, files = self._run(scripts.STORE, [prefix], keys)[1]
+        return _pairs(head), gone, [File(file, content, int(length), tuple(header))
+                                    for file, content, length, header in files]
 
     def close(self) -> None:
         """End the connection."""
@@ -222,8 +256,9 @@ class Registry:
 
     # ---- Redis
 
-    def _run(self, script: str | None, arguments: "Sequence[Any]") -> "tuple[str, Any]":
-        """Run a script, or a command if there is none; return the identity of the server and the answer."""
+    def _run(self, script: str | None, arguments: "Sequence[Any]", keys: "Sequence[str]" = ()) -> "tuple[str, Any]":
+        """Run a script, or a command if there is none; return the identity of the server and the answer. `keys`: of
+        the script, if they are not those of the cluster."""
         try:
             client = self._client or self._connect()
             pipe = client.pipeline(transaction=False)
@@ -231,7 +266,8 @@ class Registry:
             if script is None:
                 pipe.execute_command(*arguments)
             else:
-                pipe.execute_command("EVALSHA", self._hashes[script], len(self._keys), *self._keys, *arguments)
+                keys = keys or self._keys
+                pipe.execute_command("EVALSHA", self._hashes[script], len(keys), *keys, *arguments)
             pipe.execute_command("WAIT", self._confirmations, int(self._timeout_s * 1000) // 2)
             # an error that the pipeline raises by itself shows the command
             info, answer, confirmed = results = pipe.execute(raise_on_error=False)
@@ -259,7 +295,7 @@ class Registry:
             try:
                 _source(client.execute_command("INFO", "replication"))
                 self._hashes = {text: client.script_load(text) for text in
-                                (scripts.CREATE, scripts.RAISE, *NAMES.values())}
+                                (scripts.CREATE, scripts.RAISE, scripts.STORE, *NAMES.values())}
             except (RedisError, OSError, AwayError) as error:
                 errors.append(self._without_secrets(error))
                 client.close()
@@ -335,7 +371,7 @@ def _pairs(flat: "Sequence[str] | dict[str, str]") -> dict[str, str]:
 
 def _view(source: str, hashes: "Sequence[Sequence[str]]") -> View:
     """Read all hashes. Raises AwayError if a program other than mosq has written to them."""
-    beats, announcements, workers = map(_pairs, hashes)
+    beats, announcements, workers, away = map(_pairs, hashes)
     try:
         for name in beats:
             announcement_of(announcements[name])
@@ -344,4 +380,4 @@ def _view(source: str, hashes: "Sequence[Sequence[str]]") -> View:
             entry_of(entry)
     except (ValueError, KeyError, TypeError) as error:
         raise AwayError(f"the data of the cluster in Redis are damaged: {error!r}") from None
-    return View(source, beats, announcements, table)
+    return View(source, beats, announcements, table, away)

@@ -43,7 +43,20 @@ class Leave(NamedTuple):
     """Stop being a node. A node without workers leaves."""
 
 
-Request = Look | Join | Beat | Change | Leave
+class Send(NamedTuple):
+    """Send this run of a node away: it gives its workers to others, and starts none. Or let it come back. An operator
+    asks for it."""
+
+    away: bool
+
+
+class Note(NamedTuple):
+    """Write what workers report about themselves, and read what all have reported. No node acts on it."""
+
+    figures: tuple[tuple[int, str], ...] = ()       # worker, text
+
+
+Request = Look | Join | Beat | Change | Leave | Send | Note
 
 
 class View(NamedTuple):
@@ -53,9 +66,11 @@ class View(NamedTuple):
     beats: dict[str, str]       # by the name of the node
     announcements: dict[str, str]
     workers: dict[int, str]     # without those that never ran
+    away: dict[str, str]        # node -> the run that was sent away
 
 
 class Answer(NamedTuple):
     status: str
     view: View | None = None    # of Look and Beat
     beat: str = ""              # of a Join whose name is used: the beat of the other run
+    figures: dict[int, str] | None = None       # of Note: those of all workers

@@ -8,9 +8,11 @@ All keys of a cluster have one hash tag:
     mosq:{CLUSTER}:beats            hash: node -> beat
     mosq:{CLUSTER}:announcements    hash: node -> announcement
     mosq:{CLUSTER}:workers          hash: number from 0 -> entry
+    mosq:{CLUSTER}:away             hash: node -> the run of it that an operator has sent away: it runs no worker
+    mosq:{CLUSTER}:figures          hash: number from 0 -> what the worker noted last, for people (figures.py)
 
 `entries.py` has the meaning of these texts. The scripts compare entries as texts, so a token never becomes a number of
-Lua. Each script gets these four keys, and the id of the cluster in front of its own arguments.
+Lua. Each script gets these keys, and the id of the cluster in front of its own arguments.
 """
 
 ID_CHARACTERS = 8               # of the cluster's id in the name of a store
@@ -20,7 +22,8 @@ local id = redis.call('HGET', KEYS[1], 'id')
 if not id then return {'missing'} end
 if id ~= ARGV[1] then return {'another'} end
 local function all()
-    return {'done', redis.call('HGETALL', KEYS[2]), redis.call('HGETALL', KEYS[3]), redis.call('HGETALL', KEYS[4])}
+    return {'done', redis.call('HGETALL', KEYS[2]), redis.call('HGETALL', KEYS[3]), redis.call('HGETALL', KEYS[4]),
+            redis.call('HGETALL', KEYS[5])}
 end
 local function state(name, run)
     local beat = redis.call('HGET', KEYS[2], name)
@@ -85,8 +88,23 @@ LEAVE = _ALWAYS + """
 if state(ARGV[2], ARGV[3]) == 'done' then
     redis.call('HDEL', KEYS[2], ARGV[2])
     redis.call('HDEL', KEYS[3], ARGV[2])
+    redis.call('HDEL', KEYS[5], ARGV[2])
 end
 return {'done'}
+"""
+
+# name, run, '1' or '0': send this run away, or let it come back
+SEND = _CHECK + """
+local status = state(ARGV[2], ARGV[3])
+if status ~= 'done' then return {status} end
+if ARGV[4] == '1' then redis.call('HSET', KEYS[5], ARGV[2], ARGV[3]) else redis.call('HDEL', KEYS[5], ARGV[2]) end
+return {'done'}
+"""
+
+# worker, text ...: take the figures of workers. Returns those of all
+NOTE = _CHECK + """
+if #ARGV > 1 then redis.call('HSET', KEYS[6], unpack(ARGV, 2)) end
+return {'done', redis.call('HGETALL', KEYS[6])}
 """
 
 # protocol: raises it, if every node that is known understands it. Returns 'done', or the name of a node that does not
@@ -102,21 +120,51 @@ end
 return {'done'}
 """
 
+# prefix of the contents: reads a store (cext/redis) and changes nothing. Its keys are the head, the names and the
+# contents that wait for their removal. Returns them, and for each name the length of its content and, of a segment
+# (cext/store/format.pxd), from the copy of its header that counts: id of the store, number, base and tail
+STORE = """
+local function header(content)
+    local found
+    for _, at in ipairs({0, 2048}) do
+        local bytes = redis.call('GETRANGE', content, at, at + 63)
+        if #bytes == 64 and string.sub(bytes, 1, 7) == 'mosqlog' then
+            local function hex(c) return string.format('%02x', string.byte(c)) end
+            local id = string.gsub(string.sub(bytes, 17, 32), '.', hex)
+            local number, base, tail = struct.unpack('<I8I8I8', string.sub(bytes, 33, 56))
+            if not found or number > found[2] or (number == found[2] and tail > found[4]) then
+                found = {id, number, base, tail}
+            end
+        end
+    end
+    if not found then return {} end
+    return {found[1], string.format('%.0f', found[2]), string.format('%.0f', found[3]), string.format('%.0f', found[4])}
+end
+local names, files = redis.call('HGETALL', KEYS[2]), {}
+for i = 1, #names, 2 do
+    local content = ARGV[1] .. names[i + 1]
+    local head = string.match(names[i], '/segment%.%d+$') and header(content) or {}
+    files[#files + 1] = {names[i], names[i + 1], tostring(redis.call('STRLEN', content)), head}
+end
+return {redis.call('HGETALL', KEYS[1]), redis.call('HKEYS', KEYS[3]), files}
+"""
+
 
 def keys_of(cluster: str) -> list[str]:
     """Return the keys of a cluster, in the order in which the scripts expect them."""
-    return [f"mosq:{{{cluster}}}:{name}" for name in ("cluster", "beats", "announcements", "workers")]
+    names = "cluster", "beats", "announcements", "workers", "away", "figures"
+    return [f"mosq:{{{cluster}}}:{name}" for name in names]
 
 
-def store_name(cluster: str, cluster_id: str, worker: int) -> str:
-    """Return the name of the store of a worker, from 1. It is the hash tag of the store's keys. It has a part of the
-    cluster's id: a cluster that is created again does not find the old stores."""
-    return f"{cluster}:{cluster_id[:ID_CHARACTERS]}:{worker}"
+def store_name(cluster: str, id: str, worker: int) -> str:
+    """Return the name of the store of a worker, from 1. It is the hash tag of the store's keys. `id`: of the cluster,
+    so that a cluster which is created again does not find the old stores."""
+    return f"{cluster}:{id[:ID_CHARACTERS]}:{worker}"
 
 
-def store_head(name: str) -> str:
-    """Return the key that each store has."""
-    return f"mosq:{{{name}}}:head"
+def keys_of_store(store: str) -> list[str]:
+    """Return the keys of a worker's store, in the order in which STORE expects them, and the prefix of its contents."""
+    return [f"mosq:{{{store}}}:{name}" for name in ("head", "names", "gone", "f:")]
 
 
 def store_mark(worker: int) -> str:

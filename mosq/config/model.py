@@ -126,6 +126,7 @@ class Config:
     cluster_listener: str | None        # `PORT [ADDRESS]`; see cluster.py
     cluster_secret_file: str | None
     cluster_capacity: int
+    cluster_reference: str | None
     route_timeout: int
     link_memory: int
     sys_interval: int

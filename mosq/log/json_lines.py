@@ -87,9 +87,9 @@ def code_of(type_bit: int, text: str) -> str:
     return "feature" if _FEATURE.fullmatch(text) else "other"
 
 
-def json_line(record: "LogLine", worker: int = 0) -> str:
+def json_line(record: "LogLine", worker: int = 0, node: str | None = None) -> str:
     """Return the record as JSON without a line break. `worker`: the number of the worker that logs it; 0: the broker is
-    alone, or it is the parent of the workers."""
+    alone, or it is the parent of the workers. `node`: the name of this node of a cluster."""
     seconds, milliseconds, type_bit, text = record.seconds, record.milliseconds, record.type, record.text
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     line: dict[str, str | int] = {"time": f"{stamp}.{milliseconds:03d}Z", "ms": seconds * 1000 + milliseconds,
@@ -104,6 +104,8 @@ def json_line(record: "LogLine", worker: int = 0) -> str:
     line |= {name: value for name, value in about.items() if value}
     if worker:
         line["worker"] = worker
+    if node:
+        line["node"] = node
     line["text"] = text
     return escaped(json.dumps(line, ensure_ascii=False))
 

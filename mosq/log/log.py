@@ -53,12 +53,12 @@ class Log:
     def __init__(                       # parameters: one for each option of the log
                  self, dests: tuple[str, ...] = (), mask: int = 0, timestamp: bool = True,
                  timestamp_format: str | None = None, facility: int = -1, form: str = "text",
-                 hold: bool = False, worker: int = 0, threads: bool = True) -> None:
+                 hold: bool = False, worker: int = 0, threads: bool = True, node: str | None = None) -> None:
         """`dests`: of none, stdout, stderr, syslog, topic, `file PATH`; empty means stderr. `mask`: the enabled type
         bits. `form`: text, json or PASSED. `open` opens the files. With `hold`, lines wait for `release`.
-        `worker`: the number of the worker whose log this is; 0: none. Without `threads`, no thread is started: lines
-        that a destination does not take at once are lost."""
-        self.mask, self.worker, self._threads = mask, worker, threads
+        `worker`: the number of the worker whose log this is; 0: none. `node`: the name of this node of a cluster.
+        Without `threads`, no thread is started: lines that a destination does not take at once are lost."""
+        self.mask, self.worker, self._node, self._threads = mask, worker, node, threads
         self.recent: Recent | None = None       # keeps the last lines for the dashboard
         self._held: list[tuple[float, int, str]] | None = [] if hold else None     # time, type bit, text
         self._files: dict[str, int] = {}        # open descriptors, while lines are held
@@ -75,7 +75,7 @@ class Log:
         if form != "text":
             from mosq.log.json_lines import json_line
 
-            self._json = lambda record: json_line(record, self.worker)
+            self._json = lambda record: json_line(record, self.worker, self._node)
 
     def _set_destinations(self, dests: tuple[str, ...], facility: int, files: dict[str, int]) -> None:
         """Set the destinations. `files`: open descriptors of files."""
@@ -221,7 +221,8 @@ class Log:
 def log_of(config: "Config", mask: int, threads: bool = True) -> Log:
     """Return the log of a configuration; its files are not open yet, and it holds its lines."""
     return Log(config.log_dest, mask, config.log_timestamp, config.log_timestamp_format,
-               config.log_facility, config.log_format, hold=True, worker=config.worker, threads=threads)
+               config.log_facility, config.log_format, hold=True, worker=config.worker, threads=threads,
+               node=config.cluster_node if config.cluster else None)
 
 
 def _once(dests: tuple[str, ...]) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ _PLAIN = (
     "login_memory", "receive_maximum_policy", "max_inbound_qos2_bytes", "max_output_bytes", "max_topic_levels",
     "connect_timeout", "tls_handshake_threads", "tls_handshakes_per_address", "turn_budget",
     "packet_buffer_size", "auth_timeout", "log_denied_per_second", "log_connections_max",
-    "queue_overflow", "compat", "route_timeout", "link_memory",
+    "queue_overflow", "compat", "route_timeout", "link_memory", "cluster_reference",
     *TUNING,
 )
 _LISTENER_FLAGS = ("use_username_as_clientid", "require_certificate", "disable_client_cert_date_checks",

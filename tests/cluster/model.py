@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mosq.cluster.requests import (ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Request,
+from mosq.cluster.requests import (ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Request, Send,
                                    View)
 
 
@@ -22,6 +22,7 @@ class State(NamedTuple):
     beats: dict[str, str] = NOTHING
     announcements: dict[str, str] = NOTHING
     workers: dict[int, str] = NOTHING
+    away: dict[str, str] = NOTHING          # node -> run
     heads: dict[int, tuple[int, int]] = NOTHING     # of the stores: worker -> token, and the start that opened it
 
 
@@ -44,7 +45,7 @@ def apply(state: State, source: str, id: str, name: str, run: str, request: Requ
             return state, Answer(status)
         if request.number > int(beat[len(run) + 1:]):
             announcements = {**state.announcements, name: request.announcement} if request.announcement else state.announcements
-            state = State(state.number + 1, id, {**state.beats, name: f"{run} {request.number}"}, announcements, state.workers, state.heads)
+            state = state._replace(number=state.number + 1, beats={**state.beats, name: f"{run} {request.number}"}, announcements=announcements)
         return state, whole(state, source)
     if isinstance(request, Change):
         if status != DONE:
@@ -62,14 +63,20 @@ def apply(state: State, source: str, id: str, name: str, run: str, request: Requ
             return state, Answer(USED, None, beat)
         return state._replace(number=state.number + 1, beats={**state.beats, name: f"{run} 0"},
                               announcements={**state.announcements, name: request.announcement}), Answer(DONE)
+    if isinstance(request, Send):
+        if status != DONE:
+            return state, Answer(status)
+        away = {**state.away, name: run} if request.away else without(state.away, name)
+        return state._replace(number=state.number + 1, away=away), Answer(DONE)
     assert isinstance(request, Leave)
     if status != DONE:
         return state, Answer(DONE)
-    return state._replace(number=state.number + 1, beats=without(state.beats, name), announcements=without(state.announcements, name)), Answer(DONE)
+    return state._replace(number=state.number + 1, beats=without(state.beats, name), announcements=without(state.announcements, name),
+                          away=without(state.away, name)), Answer(DONE)
 
 
 def whole(state: State, source: str) -> Answer:
-    return Answer(DONE, View(source, state.beats, state.announcements, state.workers))
+    return Answer(DONE, View(source, state.beats, state.announcements, state.workers, state.away))
 
 
 def without(fields: dict[str, str], name: str) -> dict[str, str]:

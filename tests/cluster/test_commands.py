@@ -67,8 +67,8 @@ def test_a_silent_node_is_shown_and_forgotten(run: Command, redis: Redis) -> Non
     status, out, _ = run("status", "--json")
     found = json.loads(out)
     assert status == 1
-    assert found["nodes"] == [{"name": "a", "alive": False, "leaving": False, "capacity": 3, "version": "0.2.0", "address": "host:1885",
-                               "workers": [2]}]
+    assert found["nodes"] == [{"name": "a", "alive": False, "leaving": False, "away": False, "capacity": 3, "version": "0.2.0",
+                               "address": "host:1885",                               "workers": [2]}]
     assert found["trouble"] == ["The node a gives no sign of life.", "Workers 1, 2: no living node runs them."]
     status, out, _ = run("status")
     assert out.splitlines()[2].split() == ["a", "silent", "3", "2", "0.2.0", "host:1885"]

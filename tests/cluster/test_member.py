@@ -6,7 +6,7 @@ import pytest
 
 from mosq.cluster.entries import Announcement, Entry, announcement_of, entry_of, next_token, text_of
 from mosq.cluster.member import Member, NameUsedError, Where
-from mosq.cluster.requests import Beat, Change, Join, Leave, Look, Request
+from mosq.cluster.requests import Beat, Change, Join, Leave, Look, Request, Send
 from mosq.cluster.terms import Terms
 from tests.cluster.model import State, apply
 
@@ -396,3 +396,78 @@ def test_a_slow_redis_is_reported_at_its_beginning_and_its_end() -> None:
     assert beats(0.2) == ["Redis is slow: its answers take 200 ms, and each acknowledgement waits for one."]
     assert len(beats(0.2, 0.01, 0.2, *[0.01] * 4)) == 1
     assert beats(0.01)[1:] == ["Redis is quick again."]
+
+
+# ---- sent away
+
+def send(steps: Steps, one: One, away: bool) -> None:
+    """Do what `mosq cluster leave` and `join` do."""
+    steps.state, answer = apply(steps.state, "s", "id", one.member.name, one.member.run, Send(away))
+    assert answer.status == "done"
+
+
+def test_a_node_that_is_sent_away_gives_its_workers_away_and_stays_a_node() -> None:
+    steps, node = started()
+    other = steps.node("b", "q")
+    steps.run(7)
+    send(steps, node, True)
+    for _ in range(2):
+        steps.run(3)
+        for worker in node.member.running():
+            if ("stop", worker) in node.calls:
+                node.ended(worker)
+    steps.run(3)
+    assert node.member.running() == set()
+    assert other.member.running() == {0, 1}
+    assert node.member.away and not node.member.out
+    assert announcement_of(steps.state.announcements["a"]).leaving
+    assert node.member.nodes() == {"a": "leaves", "b": "lives"}
+    assert [entry.name for entry in node.member.owners()] == ["b", "b"]
+    assert "This node was sent away: it gives its workers to others, and starts none." in node.lines
+    steps.run(20)
+    assert node.member.running() == set()
+    send(steps, node, False)
+    steps.run(3)
+    assert not announcement_of(steps.state.announcements["a"]).leaving
+    assert node.lines[-1] == "This node may have workers again."
+    steps.run(6)
+    [worker] = [call[1] for call in other.calls if call[0] == "stop"]
+    other.ended(worker)
+    steps.run(3)
+    assert node.member.running() == {worker}
+
+
+def test_a_node_that_is_sent_away_keeps_its_workers_while_no_other_node_is_there() -> None:
+    steps, node = started()
+    send(steps, node, True)
+    steps.run(20)
+    assert node.member.running() == {0, 1}
+    assert node.calls == []
+    assert not node.member.others
+
+
+def test_another_run_of_a_node_is_not_away() -> None:
+    steps, node = started()
+    send(steps, node, True)
+    steps.run(2)
+    node.stopped = True
+    again = steps.node("a", "next")
+    steps.run(20)
+    assert again.member.running() == {0, 1}
+    assert not again.member.away
+
+
+def test_a_node_that_is_away_leaves_as_another_one() -> None:
+    steps, node = started()
+    other = steps.node("b", "q")
+    steps.run(1)
+    send(steps, node, True)
+    node.member.leave()
+    for _ in range(3):
+        steps.run(7)
+        for worker in node.member.running():
+            if ("stop", worker) in node.calls:
+                node.ended(worker)
+    assert node.member.out
+    assert steps.state.away == {}
+    assert other.member.running() == {0, 1}

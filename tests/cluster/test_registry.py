@@ -12,7 +12,7 @@ from mosq.cluster.address import Address, parse_address
 from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.registry import Registry, memory_of
-from mosq.cluster.requests import ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Request
+from mosq.cluster.requests import ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Note, Request, Send
 from mosq.cluster.terms import Terms
 from tests.cluster.model import State, apply
 from tests.cluster.servers import Redis
@@ -180,7 +180,7 @@ def test_the_protocol_rises_when_all_nodes_know_it_and_then_refuses_older_ones(e
 RUNS = [("a", "r1"), ("a", "r2"), ("b", "q1")]
 ENTRIES = ["", "1", "1 a r1", "2 a r1", "2 a r2", "2", "3 b q1"]
 REQUESTS = st.one_of(
-    st.builds(Look), st.builds(Leave),
+    st.builds(Look), st.builds(Leave), st.builds(Send, st.booleans()),
     st.builds(Join, st.sampled_from(["", "r1 0", "r1 1", "r1 2", "r2 0", "q1 1"]), st.just(TEXT)),
     st.builds(Beat, st.integers(1, 4), st.sampled_from(["", Announcement(3).text])),
     st.builds(Change, st.integers(0, 1), st.sampled_from(ENTRIES), st.sampled_from(ENTRIES[1:]), st.just("")))
@@ -465,3 +465,11 @@ def test_sentinel_names_the_primary_after_a_failover(replicated: list[Redis]) ->
         wrong = Registry(parse_address(f"redis+sentinel://127.0.0.1:{sentinel.port}/other"), "c", "a", "r1", BRISK)
         with pytest.raises(AwayError, match="other"):
             wrong.open(4)
+
+
+def test_the_figures_of_workers_are_noted_and_read(empty: Redis) -> None:
+    registry = open_registry(empty)
+    assert registry.ask(Note(((0, "x"), (3, "y")))) == Answer(DONE, None, "", {0: "x", 3: "y"})
+    empty.client.hset("mosq:{c}:figures", "z", "damaged")
+    assert registry.ask(Note()).figures == {0: "x", 3: "y"}
+    registry.close()

@@ -13,11 +13,12 @@ SECRET = "cluster_secret_file /etc/mosq/secret"
 
 def test_a_node_has_an_address_of_redis_a_name_and_a_listener(read):
     config = read("cluster redis://ann:p%40ss@one,two:7000/1", "cluster_node a.1", "persistence true", "cluster_name site-7",
-                  "cluster_listener 1885 192.0.2.7", SECRET, "cluster_capacity 3")
+                  "cluster_listener 1885 192.0.2.7", SECRET, "cluster_capacity 3", "cluster_reference a:1 b:2")
     assert address_of(config).hosts == (("one", 6379), ("two", 7000))
     assert (address_of(config).user, address_of(config).password, address_of(config).db) == ("ann", "p@ss", 1)
     assert (config.cluster_node, config.cluster_name, config.cluster_capacity) == ("a.1", "site-7", 3)
     assert listener_of(config) == ("192.0.2.7", 1885)
+    assert config.cluster_reference == "a:1 b:2"
 
 
 def test_a_node_listens_to_no_other_node_by_default(read):

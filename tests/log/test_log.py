@@ -10,7 +10,7 @@ import pytest
 
 from mosq.log_types import LOG_ALL
 from mosq.log.log import Log
-from mosq.log.json_lines import code_of
+from mosq.log.json_lines import code_of, json_line
 from mosq.records import LogLine
 from tests.harness.effort import TIMEOUT_S
 
@@ -219,3 +219,9 @@ def test_json(lines):
 ])
 def test_codes(type_bit, text, code):
     assert code_of(type_bit, text) == code
+
+
+def test_a_json_line_names_the_node_of_a_cluster():
+    record = LogLine(1, 8, "text")
+    assert json.loads(json_line(record, 2, "a")).items() >= {"worker": 2, "node": "a"}.items()
+    assert "node" not in json.loads(json_line(record, 2))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mosq.server.http.metric_table import DROPS, HISTOGRAMS, LABELLED, PLAIN, QUEUES, REASONS, SLOWEST, STORE, STREAMS
+from mosq.server.http.metric_table import CLUSTER, DROPS, HISTOGRAMS, LABELLED, PLAIN, QUEUES, REASONS, SLOWEST, STORE, STREAMS
 from tests.harness.broker import Broker, free_port
 
 pytestmark = pytest.mark.part("monitoring")
@@ -37,7 +37,8 @@ topic # out
 # metrics that metrics.py makes without a table
 OTHERS = {"up", "process_cpu_seconds_total", "process_start_time_seconds", "process_resident_memory_bytes", "mosq_build_info",
           "mosq_store_trouble", "mosq_bridge_connected", "mosq_bridge_queued_messages", "mosq_bridges",
-          "mosq_login_failures_total", "mosq_logins_refused_by_backoff_total", "mosq_backoff_users", "mosq_observations_lost_total", "mosq_hottest_share"}
+          "mosq_login_failures_total", "mosq_logins_refused_by_backoff_total", "mosq_backoff_users", "mosq_observations_lost_total", "mosq_hottest_share",
+          "mosq_cluster_node_up", "mosq_cluster_worker_up", "mosq_cluster_commit_lag_seconds"}
 WORD = re.compile(r"\b(?:mosq|process|up)(?:_[a-z0-9_]+)?\b(?=[\[{ )>]|$)")
 
 
@@ -75,6 +76,10 @@ ALERTS = {
     "MosqChecksSlow": (series("mosq_auth_requests_timed_out_total", "0+1x20"), "4m"),
     "MosqStreamLoss": (series("mosq_stream_lost_total", "0+0x20", stream="s") + series("mosq_stream_retired_unread_total", "0+5x20", stream="s"), "4m"),
     "MosqLoopBusy": (series("process_cpu_seconds_total", "0+58x30"), "20m"),
+    "MosqClusterNodeDown": (series("mosq_cluster_node_up", "1 0+0x20", node="b"), "4m"),
+    "MosqClusterWorkerDown": (series("mosq_cluster_worker_up", "1 0+0x20", worker="2", node=""), "4m"),
+    "MosqClusterLinksDown": (series("mosq_cluster_links_down", "0 2+0x20"), "4m"),
+    "MosqClusterCommitLag": (series("mosq_cluster_commit_lag_seconds", "0 6+2x20", worker="2"), "4m"),
     "MosqSlowDelivery": (series("mosq_delivery_seconds_bucket", "0+0x30", qos="1", le="1") +
                          series("mosq_delivery_seconds_bucket", "0+9x30", qos="1", le="2") +
                          series("mosq_delivery_seconds_bucket", "0+9x30", qos="1", le="+Inf"), "20m"),
@@ -199,7 +204,7 @@ def test_dashboard_and_rules_name_only_metrics_that_exist():
     known |= {f"mosq_{name}_total" for _, name, _ in REASONS}
     known |= {f"mosq_{row[0]}_bucket" for row in HISTOGRAMS}
     known |= {f"mosq_{row[2]}" + ("_total" if row[1] == "counter" else "") for row in STREAMS}
-    known |= {f"mosq_{name}" for _, name, _ in (*QUEUES, *SLOWEST)}
+    known |= {f"mosq_{name}" for _, name, _ in (*CLUSTER, *QUEUES, *SLOWEST)}
     used = [(where, name) for where, text in expressions() for name in names_of(text)]
     assert len(used) > 40
     assert [one for one in used if one[1] not in known] == []

@@ -287,6 +287,15 @@ def test_a_replica_that_is_named_first_is_left_for_the_primary(own: Server) -> N
         assert content(log) == b"first"
 
 
+def test_a_command_is_sent_again_to_the_place_that_is_no_replica(own: Server) -> None:
+    with Server(f"replicaof 127.0.0.1 {own.port}") as replica:
+        until(lambda: own.replicas_online() == 1)
+        connection = RedisConnection([("127.0.0.1", replica.port), ("127.0.0.1", own.port)])
+        assert connection.call("SET", "key", "value") == b"OK"
+        with pytest.raises(RedisError, match="READONLY"):
+            RedisConnection([("127.0.0.1", replica.port)]).call("SET", "key", "value")
+
+
 def test_a_store_follows_the_primary_to_the_next_place(own: Server) -> None:
     """No Sentinel: the store has the list of places only. The old primary answers after the failover, as a replica."""
     with Server(f"replicaof 127.0.0.1 {own.port}") as second:

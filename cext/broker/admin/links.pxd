@@ -7,6 +7,9 @@ ctypedef struct LinkFigures:            # of the link to one other worker; cext/
     uint64_t place
     uint64_t connected
     uint64_t routes                     # entries of the other worker in this one's index
+    uint64_t routes_digest              # sum of their hashes
+    uint64_t own_routes                 # entries that this worker has announced to all others
+    uint64_t own_digest                 # sum of their hashes
     uint64_t sent                       # messages with a number, since this process began
     uint64_t unacknowledged             # of them
     uint64_t unacknowledged_bytes

@@ -14,7 +14,7 @@ from cext.link.state cimport LINK_OUT, LO_DOWN, LinkOut
 cdef void link_figures(const PeerLog* peer, const LinkOut* o, LinkFigures* f) noexcept nogil:
     cdef uint64_t last = o.first + o.n - 1
     f.connected = o.state != LO_DOWN
-    f.routes = peer.session.owner.n
+    f.routes, f.routes_digest = peer.session.owner.n, peer.routes_digest
     f.sent = last
     f.unacknowledged = o.n
     f.unacknowledged_bytes = o.bytes
@@ -36,6 +36,7 @@ cdef void answer_links(Broker* b, ControlRequest* a) noexcept nogil:
             continue
         memset(&f, 0, sizeof(f))
         f.place = slot
+        f.own_routes, f.own_digest = l.links.routes.n, l.links.routes_digest
         link_figures(&l.peers[slot], &l.links.peers[slot].out, &f)
         if out_put(a, &f, sizeof(f)) != 0:
             a.result = ENOMEM

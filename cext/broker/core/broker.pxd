@@ -104,6 +104,7 @@ ctypedef struct Broker:
     int64_t memory_warned_s
     bint memory_refused                 # 1: something was refused for memory_limit since the last look
     int64_t newcomers_warned_s
+    uint8_t moves                       # 1: this worker stops here and starts at another node, so its clients get 0x9C instead of 0x8B
     uint32_t stopping                   # 0: the loop runs; otherwise STOP_... of handover_state.pxd
     uint64_t started_ms
     int64_t started_s

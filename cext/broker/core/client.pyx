@@ -26,7 +26,7 @@ from cext.broker.core.log_rate cimport (
     LOG_RATE_WINDOW_S, LogRate, LogRates, log_rate_count, log_rate_mask, log_rates_clear, log_rates_new,
 )
 from cext.broker.core.pending_packet cimport method_of, names_free, path_of
-from cext.codec.encode cimport ACK_SIZE_MAX, DISCONNECT_SIZE_MAX, auth_size, encode_ack, encode_auth, encode_disconnect
+from cext.codec.encode cimport ACK_SIZE_MAX, DISCONNECT_SIZE_MAX, auth_size, disconnect_elsewhere_size, encode_ack, encode_auth, encode_disconnect, encode_disconnect_elsewhere
 from cext.codec.frame cimport (
     T_AUTH, T_CONNACK, T_DISCONNECT, T_PINGREQ, T_PINGRESP, T_PUBACK, T_PUBCOMP, T_PUBREC, T_PUBREL, T_SUBACK, T_SUBSCRIBE,
     T_UNSUBACK, T_UNSUBSCRIBE, V311, V5,
@@ -167,12 +167,22 @@ cdef void client_ack(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_
 
 cdef void client_disconnect(Broker* b, Client* c, uint8_t rc) noexcept nogil:
     cdef uint8_t* p
+    cdef uint32_t n = DISCONNECT_SIZE_MAX
+    cdef View reference
+    memset(&reference, 0, sizeof(reference))
     if c.version != V5:
         return
-    p = client_room(b, c, DISCONNECT_SIZE_MAX)
+    if rc == RC_SERVER_SHUTTING_DOWN and b.moves:
+        n = disconnect_elsewhere_size(b.settings.server_reference)
+        if c.packet_max == 0 or n <= c.packet_max:              # [v5 3.1.2-24]
+            reference = b.settings.server_reference
+    p = client_room(b, c, n)
     if p == NULL:
         return
-    client_wrote(b, c, encode_disconnect(p, rc), p)
+    if rc == RC_SERVER_SHUTTING_DOWN and b.moves:
+        client_wrote(b, c, encode_disconnect_elsewhere(p, reference), p)
+    else:
+        client_wrote(b, c, encode_disconnect(p, rc), p)
 
 
 cdef void auth_send(Broker* b, Client* c, uint8_t rc, View data) noexcept nogil:

@@ -38,6 +38,8 @@ ctypedef struct PeerLog:
     RetainedCursor walk         # of the snapshot of retained messages for it
     uint8_t walks               # 1: `walk` is open
     LinkProbe probe
+    uint64_t routes_digest      # sum of the hashes of its routes of `routes_generation`, as Links.routes_digest of that worker
+    uint16_t routes_generation
 
 cdef enum:
     FANOUT_PLACES = 64          # fan-outs of the messages of one worker, from which on its link is not read

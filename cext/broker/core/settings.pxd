@@ -96,3 +96,4 @@ ctypedef struct Settings:
     uint32_t pool_idle_max
     View clientid_prefixes              # empty: any
     View version                        # "mosq version X"
+    View server_reference               # for clients whose worker moves to another node; empty: none

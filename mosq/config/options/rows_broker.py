@@ -62,6 +62,9 @@ GENERAL = (
     number("cluster_capacity", 1, G,
            "Part of the workers of a cluster that this node runs, in proportion to the numbers of the other nodes", 1,
            1000, own=True, reload=RESTART),
+    text("cluster_reference", G,
+         "Server Reference, as HOST:PORT or several with a space between them: MQTT 5 clients get it when their worker "
+         "moves to another node", high=1024, own=True, reload=RESTART, once=True),
     number("route_timeout", 10, G,
            "Seconds within which all workers must know the filters of a SUBSCRIBE; otherwise it is refused with 0x97 "
            "(0x80 to 3.x clients). Only with cluster_local", 1, 3600, unit="seconds", own=True),
@@ -283,8 +286,8 @@ PERSISTENCE = (
            choices=("true", "false"), own=True, reload=RESTART),
     text("node_name", G,
          "Name of this broker among several, of up to 64 letters, digits, '_', '-' and '.'. The pipeline writes it "
-         "into each row; `mosq pipeline init --config` takes it from here. The default is the host's name", high=64,
-         own=True, once=True),
+         "into each row; `mosq pipeline init --config` takes it from here. The default is cluster_node, or the "
+         "host's name", high=64, own=True, once=True),
     flag("mosquitto_db", True, G,
          "With persistence true, also write Mosquitto's own database to persistence_file: at the end, on SIGUSR1 and "
          "by autosave_interval. Mosquitto can start from it; mosq itself starts from the store. See storage.md",

@@ -104,4 +104,4 @@ def _of_broker(file: str) -> tuple[Path, str]:
     if store is None:
         raise MosqPipelineError(f"{file}: no `persistence true`, so that broker writes no streams; streams need it")
     # a relative persistence_location is relative to the folder in which the broker is started
-    return Path(os.path.abspath(store)) / STREAMS, config.node_name or default_node()
+    return Path(os.path.abspath(store)) / STREAMS, config.node_name or config.cluster_node or default_node()

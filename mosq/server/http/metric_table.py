@@ -191,3 +191,11 @@ LINK_GAUGES = (
     ("latency_us", "link_latency_seconds", 1e-6, "From a message to the other worker to its acknowledgement, the last "
      "time that it was measured."),
 )
+# key of the overview of a cluster -> name, help
+CLUSTER = (
+    ("lease_s", "cluster_lease_seconds", "Seconds until the workers of this node must end, if Redis confirms no beat "
+     "until then."),
+    ("links_up", "cluster_links_up", "Links between two workers that are connected, of all nodes."),
+    ("links_down", "cluster_links_down", "Links between two workers that are not connected although both have a node. "
+     "Messages wait; look at the network between the nodes, and at the log."),
+)

@@ -16,6 +16,7 @@ from mosq.server.admin.hot import Hot
 from mosq.server.admin.inspect import own_process
 from mosq.server.http.buckets import BUCKETS, PARTS, until_s
 from mosq.server.http.metric_table import (
+    CLUSTER,
     COUNTER,
     DROPS,
     HISTOGRAMS,
@@ -91,7 +92,7 @@ class Metrics:
         """Read everything. Raises RuntimeError if the loop does not run."""
         stats = self._engine.stats()
         return Reading([*of_process(self.version, self._started_s, self._process()),
-                        *of_workers(self._engine), *of_stats(stats, self.has_store()),
+                        *of_workers(self._engine), *of_cluster(self._engine), *of_stats(stats, self.has_store()),
                         *of_drops(self._engine.listener_drops()),
                         *of_observed(self._engine.observed()), *of_streams(self._engine.streams()),
                         *of_hot(self._hot.read()), *of_bridges(self._bridges()), *of_logins(self._logins())])
@@ -119,7 +120,12 @@ def of_workers(engine: "Any") -> "Iterator[Metric]":
         return
     figures, away = engine.whole(), engine.away()
     up = {str(number): int(number not in away) for number in range(1, len(figures.silent_ms) + 1)}
-    yield _labelled("gauge", "worker_up", "1 while the worker answers. Otherwise look at the log.", "worker", up)
+    cluster = engine.overview()
+    elsewhere = set() if cluster is None else {str(place + 1) for place, name in enumerate(cluster["workers"])
+                                               if name != cluster["node"]}
+    yield _labelled("gauge", "worker_up", "1 while the worker answers. Otherwise look at the log. Of a cluster: the "
+                    "workers of this node.", "worker",
+                    {number: value for number, value in up.items() if number not in elsewhere})
     for key, kind, name, unit, help in LOADS:
         yield _labelled(kind, name, help, "worker",
                         {number: getattr(load, key) * unit for number, load in zip(up, figures.loads, strict=True)})
@@ -132,6 +138,25 @@ def of_workers(engine: "Any") -> "Iterator[Metric]":
         for row in rows:
             family.add_metric((str(row["from"]), str(row["to"])), row[key] * unit)
         yield family
+
+
+def of_cluster(engine: "Any") -> "Iterator[Metric]":
+    """Yield the metrics of a cluster, of all nodes; none of another broker. The node notes them twice in each lease."""
+    found = engine.overview() if hasattr(engine, "away") else None
+    if found is None:
+        return
+    for key, name, help in CLUSTER:
+        yield _family("gauge", name, help, found[key])
+    yield _labelled("gauge", "cluster_node_up", "1 while the node gives signs of life.", "node",
+                    {name: int(state != "silent") for name, state in found["nodes"].items()})
+    family = GaugeMetricFamily("mosq_cluster_worker_up", "1 if a living node has the worker; the label has its name.",
+                               labels=("worker", "node"))
+    for place, name in enumerate(found["workers"]):
+        family.add_metric((str(place + 1), name or ""), int(name is not None))
+    yield family
+    yield _labelled("gauge", "cluster_commit_lag_seconds", "Time for which Redis has confirmed nothing to a worker's "
+                    "store although something waits. Acknowledgements wait, too.", "worker",
+                    {worker: lag_ms / 1000 for worker, lag_ms in found["lag_ms"].items()})
 
 
 def of_stats(stats: "Stats", has_store: bool) -> "Iterator[Metric]":

@@ -1,9 +1,12 @@
 """The process of a node's agent, a child of the parent: it may have threads and wait for Redis, the parent may not.
 
     agent -> parent    report TYPE TEXT; opened (the values of the cluster); refused TEXT (this node may not join)
-                       start WORKER TOKEN; stop WORKER; kill WORKERS NUMBER; left (this node has left or is stopped)
+                       start WORKER TOKEN; stop WORKER MOVES (to another node);
+                       kill WORKERS NUMBER; left (this node has left or is stopped)
                        places PLACES (of the workers whose place has changed: node.wires.place_of)
+                       cluster OVERVIEW (figures.overview)
     parent -> agent    go (the listeners are open: join); ended WORKER TOKEN; killed NUMBER; leave; stop
+                       figures WORKER TEXT (what a worker has noted about itself)
 
 Workers have numbers from 0 here. The process ends with the channel, and then its lease ends, too.
 """
@@ -18,6 +21,7 @@ from typing import NamedTuple
 from mosq.cluster.agent import Agent
 from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError, RefusedError
+from mosq.cluster.figures import overview
 from mosq.cluster.member import Member
 from mosq.cluster.terms import Terms
 from mosq.log_types import ERROR, NOTICE, WARNING
@@ -53,6 +57,7 @@ class NodeAgent:
         self._identity, self._channel, self._lease = identity, channel, lease
         self._run_name = secrets.token_hex(RUN_BYTES)
         self._terms = Terms()
+        self._member: Member | None = None
         self._early: list[Message] = []         # messages of the parent that were not taken yet
         self._places: dict[int, Where | None] = {}      # that the parent knows
         self._kills = self._killed = 0          # numbers of the last `kill`, and of the last one that was done
@@ -122,7 +127,8 @@ class NodeAgent:
     def _serve(self, registry: "Registry", facts: "Facts") -> None:
         member = Member(self._identity.node, self._run_name, facts.workers, facts.terms, self,
                         announcement=self._identity.announcement, report=self._reported, places=self._place)
-        agent = Agent(registry, member)
+        agent = Agent(registry, member, noted=self._noted)
+        self._member = member
         threading.Thread(target=self._receive, args=(agent,), name="mosq-node-parent", daemon=True).start()
         agent.run()
 
@@ -148,6 +154,8 @@ class NodeAgent:
             with self._done:
                 self._killed = message["number"]
                 self._done.notify_all()
+        elif what == "figures":
+            agent.note(message["worker"], message["text"])
         elif what == "leave":
             agent.leave()
         elif what == "stop":
@@ -161,7 +169,8 @@ class NodeAgent:
 
     def stop(self, worker: int) -> None:
         """Let the parent stop a worker in good order."""
-        self._send({"is": "stop", "worker": worker})
+        assert self._member is not None
+        self._send({"is": "stop", "worker": worker, "moves": self._member.others})
 
     def kill(self, workers: list[int]) -> None:
         """Let the parent kill workers, and wait for it. A parent that is stopped does not answer: then the kernel ends
@@ -176,6 +185,11 @@ class NodeAgent:
         self._lease.move(until_s)
 
     # ---- the parent
+
+    def _noted(self, figures: dict[int, str]) -> None:
+        """Pass the state of the cluster on to the parent."""
+        assert self._member is not None
+        self._send({"is": "cluster", "overview": overview(self._member.nodes(), self._member.owners(), figures)})
 
     def _place(self, places: "dict[int, Where | None]") -> None:
         """Report which workers have another place now."""

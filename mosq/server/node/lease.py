@@ -27,6 +27,11 @@ class Lease:
     def is_over(self) -> bool:
         return now_s() * 1e9 >= self._word[0]
 
+    @property
+    def left_s(self) -> float:
+        """Return the seconds until the end, 0 after it."""
+        return max(0.0, self._word[0] / 1e9 - now_s())
+
     def obey(self, lease_s: float) -> None:
         """Let the kernel end this process when the lease is over. Raises OSError."""
         obey_lease(self._fd, max(1, int(1000 * lease_s / READINGS)))

@@ -27,7 +27,7 @@ from mosq.server.node.lease import Lease
 from mosq.server.node.slot import NodeSlot
 from mosq.server.node.store import StorePlace
 from mosq.server.node.wires import Wires, address_text, own_host
-from mosq.server.node.worker import NodeWorker
+from mosq.server.node.worker import NodeOf, NodeWorker
 from mosq.server.storage import store_root
 from mosq.server.workers.channel import channel_pair
 from mosq.server.workers.identity import name_process
@@ -78,6 +78,7 @@ class NodeParent(Parent):
         self._http_doors = Doors(())    # worker 1 serves HTTP
         self._empty_s: float | None = None      # since when no worker runs here; None: one runs, or the doors are shut
         self._wires: Wires | None = None        # None: the workers are linked on this machine only
+        self._overview: dict[str, Any] | None = None    # of the cluster, as the agent has sent it last
         self._places: dict[int, Any] = {}       # of all workers: host, port and token; None: no process
         self._store: StorePlace
 
@@ -193,7 +194,8 @@ class NodeParent(Parent):
 
     def _worker(self, place: int, channel: "Channel") -> "Worker":
         return NodeWorker(place, channel, self.given, self._receiving[place], self._questions[place], self._covered,
-                          self._store, self._wires, self.slots[place].next_token)
+                          self._store, self._wires, self.slots[place].next_token,
+                          NodeOf(self.config.cluster_name, str(self.config.cluster_node), self._lease, self._lease_s))
 
     def _fork(self, slot: "Slot") -> None:
         self._doors.open()
@@ -227,7 +229,15 @@ class NodeParent(Parent):
 
     def _report_ready(self, slot: "Slot") -> None:
         self._served = True
+        self._tell_overview(slot)
         self.log.report(INFORMATION, f"{slot.name} (process {slot.pid}) serves clients.")
+
+    def _take_figures(self, slot: "Slot", text: str) -> None:
+        self._tell({"do": "figures", "worker": slot.place, "text": text})
+
+    def _tell_overview(self, slot: "Slot") -> None:
+        if self._overview is not None and slot.channel is not None and slot.channel.is_read():
+            slot.channel.send({"do": "cluster", "overview": self._overview})
 
     # ---- a turn
 
@@ -323,7 +333,12 @@ class NodeParent(Parent):
         elif what == "start":
             self._start_worker(self.slots[message["worker"]], message["token"], now_s)
         elif what == "stop":
-            self._stop_worker(self.slots[message["worker"]], now_s)
+            self._stop_worker(self.slots[message["worker"]], message["moves"], now_s)
+        elif what == "cluster":
+            self._overview = message["overview"]
+            for slot in self.slots:
+                if slot.ready:
+                    self._tell_overview(slot)
         elif what == "kill":
             self._kill_workers(message["number"], message["workers"])
 
@@ -333,12 +348,15 @@ class NodeParent(Parent):
             slot.kill(signal.SIGKILL)
         slot.shall_start(token, now_s)
 
-    def _stop_worker(self, slot: NodeSlot, now_s: float) -> None:
+    def _stop_worker(self, slot: NodeSlot, moves: bool, now_s: float) -> None:
         waits = slot.next_token or slot.token
         slot.shall_not_start()
         if slot.pid:
             slot.stop_s = now_s + STOP_S
-            slot.kill(signal.SIGTERM)
+            if moves and slot.ready and slot.channel is not None:
+                slot.channel.send({"do": "move"})
+            else:
+                slot.kill(signal.SIGTERM)
         else:
             self._tell_ended(slot, waits)
 

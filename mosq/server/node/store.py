@@ -27,7 +27,7 @@ class StorePlace(NamedTuple):
     replicas: int
 
     def name_of(self, worker: int) -> str:
-        """Return the name of the store of a worker, from 1. It is the hash tag of the store's keys."""
+        """Return the name of the store of a worker, from 1."""
         return store_name(self.cluster, self.id, worker)
 
     def take(self, worker: int, token: int) -> "LogFiles":

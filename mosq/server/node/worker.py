@@ -1,21 +1,39 @@
-"""A worker of a node: a worker as on one machine, with its store in Redis and with a lease."""
+"""A worker of a node: a worker as on one machine, with its store in Redis and with a lease. It also shows the state of
+the cluster, which the parent sends: as topics below $SYS/broker/cluster/, and for /metrics."""
 
 import os
 import signal
+from typing import NamedTuple
 
+from mosq.records import PublishCommand
 from mosq.server.node.store import open_in_redis
 from mosq.server.workers.worker import Given, Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from mosq._redis import LogFiles
     from mosq.config.model import Config
     from mosq.engine import Engine
+    from mosq.server.control import Control
+    from mosq.server.node.lease import Lease
     from mosq.server.node.store import StorePlace
     from mosq.server.node.wires import Wires
-    from mosq.server.workers.channel import Channel
+    from mosq.server.workers.channel import Channel, Message
+    from mosq.server.workers.whole import Whole
+
+    Overview = dict[str, Any]
+
+
+class NodeOf(NamedTuple):
+    """The node of a worker."""
+
+    cluster: str
+    name: str
+    lease: "Lease"
+    lease_s: float
 
 
 class NodeWorker(Worker):
@@ -25,14 +43,16 @@ class NodeWorker(Worker):
 
     def __init__(                       # parameters: of Worker, with the store
             self, place: int, channel: "Channel", given: "Given", receiving: int, asked: int, covered: int,
-            store: "StorePlace", wires: "Wires | None", token: int) -> None:
+            store: "StorePlace", wires: "Wires | None", token: int, node: NodeOf) -> None:
         n = len(given.news)
         if wires is not None:           # all other workers are reached over the network
             news = [fd if other == place else -1 for other, fd in enumerate(given.news)]
             given = Given(given.key, [-1] * n, news, given.counts_fd, given.sockets, given.askings, given.http,
                           given.status_fd)
         super().__init__(place, channel, given, receiving, asked, covered)
-        self._store, self._wires, self._token, self._n = store, wires, token, n
+        self._store, self._wires, self._token, self._n, self._node = store, wires, token, n, node
+        self._last: Overview = {}       # state of the cluster
+        self._shown: dict[str, str] = {}        # topics below $SYS/broker/cluster/, and their payloads
 
     def open_store(self, engine: "Engine", config: "Config", report: "Callable[[int, str], None]") -> bool:
         """Open the store in Redis, and the port for other workers. Raises OSError."""
@@ -42,9 +62,59 @@ class NodeWorker(Worker):
         open_in_redis(engine, config, self._store.name_of(config.worker), self._files, report)
         return True
 
+    def begin(self, engine: "Engine", wake: "Callable[[], None]", own: "dict[str, Callable[[], Any]]") -> "Whole":
+        """Report figures from now on. See Worker."""
+        from mosq.server.node.figures import Reporter
+
+        Reporter(engine, self.channel, self._token, self._node.lease_s)
+        return super().begin(engine, wake, own)
+
+    def _do(self, control: "Control", message: "Message", fds: list[int]) -> None:
+        if message["do"] == "move":     # the end as by SIGTERM, but its clients learn that others serve them
+            control.engine.moves()
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif message["do"] == "cluster":
+            self._show(control, message["overview"])
+        else:
+            super()._do(control, message, fds)
+
+    def _show(self, control: "Control", overview: "Overview") -> None:
+        """Publish what has changed in the state of the cluster."""
+        self._last = {**overview, "cluster": self._node.cluster, "node": self._node.name}
+        self.whole.overview = self._overview
+        if not control.config.sys_interval:
+            return
+        new = topics_of(self._overview())
+        changed = {name: new.get(name, "") for name in self._shown.keys() | new.keys()
+                   if self._shown.get(name) != new.get(name)}
+        self._shown = new
+        control.engine.answer([PublishCommand(f"$SYS/broker/cluster/{name}", text.encode(), 2, True, here=True)
+                               for name, text in sorted(changed.items())])
+
+    def _overview(self) -> "Overview":
+        """Return the state of the cluster, as the parent has sent it last, and the lease as of now."""
+        return {**self._last, "lease_s": self._node.lease.left_s}
+
     def alive(self) -> None:
         """Report that the loop works. A worker that has lost its store ends: the agent starts it again, and the engine
         has logged why."""
         if self._files.ended:
             os.kill(os.getpid(), signal.SIGKILL)
         super().alive()
+
+
+def topics_of(overview: "Overview") -> dict[str, str]:
+    """Return the topics below $SYS/broker/cluster/ and their payloads. docs/cluster.md has the list."""
+    workers, lags = overview["workers"], overview["lag_ms"]
+    here = workers.count(overview["node"])
+    return {
+        "name": overview["cluster"], "node": overview["node"],
+        "nodes/count": str(sum(state != "silent" for state in overview["nodes"].values())),
+        **{f"nodes/{name}/state": state for name, state in overview["nodes"].items()},
+        "workers/count": str(len(workers)), "workers/here": str(here),
+        "workers/elsewhere": str(sum(name is not None for name in workers) - here),
+        **{f"workers/{place + 1}/node": "-" if name is None else name for place, name in enumerate(workers)},
+        **{f"workers/{worker}/lag": f"{lag_ms / 1000:g}" for worker, lag_ms in lags.items()},
+        "lease/left": f"{overview['lease_s']:.1f}",
+        "links/up": str(overview["links_up"]), "links/down": str(overview["links_down"]),
+    }

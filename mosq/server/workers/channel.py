@@ -2,10 +2,12 @@
 does not block.
 
     parent -> worker   check, then apply or drop (a reload); link PEER, with two descriptors; admit (the clients that
-                       wait for bridges); places PLACES (of a cluster: where the other workers are); those of order.py
+                       wait for bridges); those of order.py; of a cluster: places PLACES (where the other workers are),
+                       move (stop, because another node starts this worker), cluster OVERVIEW (mosq/cluster/figures.py)
     worker -> parent   ready, or failed TEXT WRONG_CONFIG; alive; checked STATUS ERROR CHANGED (the answer to check);
                        reload (a user of the dashboard asks for it); those of together.py; changes MESSAGES COMMITS
-                       (further ones); bridged (the first attempts of its bridges have ended)
+                       (further ones); bridged (the first attempts of its bridges have ended); figures TEXT (of a worker
+                       of a cluster, the same)
 """
 
 import _socket

@@ -442,7 +442,12 @@ class Parent:
                 self._ask_reload()
             elif message["is"] == "changes":
                 self._changes = (self._changes[0] + message["messages"], self._changes[1] + message["commits"])
+            elif message["is"] == "figures":
+                self._take_figures(slot, message["text"])
             self._order.received(slot, message, fds, now_s)
+
+    def _take_figures(self, slot: Slot, text: str) -> None:
+        """Take what a worker of a cluster notes about itself."""
 
     def _report_ready(self, slot: Slot) -> None:
         if slot.status is not None:

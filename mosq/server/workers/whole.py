@@ -36,6 +36,7 @@ class Whole:
         self._own: dict[str, Callable[[], Any]] = {
             **own, "process": lambda: {**process(), "residentBytes": memory.bytes()}}
         self._unanswered: set[int] = set()      # places of the workers that did not answer the last question to them
+        self.overview: Callable[[], dict[str, Any] | None] = lambda: None   # the state of a cluster, if this is one
         self.elsewhere = Elsewhere(asking, wake, self._ask_others)
 
     def __getattr__(self, name: str) -> "Any":

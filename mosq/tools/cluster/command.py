@@ -1,4 +1,5 @@
-"""`mosq cluster`: create a cluster in Redis, show it, and remove a dead node from it. Talks to Redis, not to nodes."""
+"""`mosq cluster`: create a cluster in Redis, show and check it, send a node away, and remove a dead one. Talks to
+Redis, not to nodes."""
 
 import time
 from contextlib import contextmanager
@@ -48,6 +49,45 @@ Exit status:
   1  something needs attention, or Redis does not answer
   3  there is no such cluster, the secret is another one, or the command line is wrong
 """
+CHECK_EPILOG = """\b
+Examples:
+  mosq cluster check redis://redis.example --secret-file /etc/mosq/secret
+  mosq cluster check redis://redis.example --json | jq -r '.differences[]'
+
+\b
+It compares the nodes, the table of workers and the tokens; the heads, names and segments of the
+stores; and the routes and links that the workers have noted. It changes nothing, and the cluster may
+serve. A difference is printed only if it stands in two readings, some seconds apart.
+
+\b
+Exit status:
+  0  there is no difference
+  1  there are differences, or Redis does not answer
+  3  there is no such cluster, the secret is another one, or the command line is wrong
+"""
+LEAVE_EPILOG = """\b
+Examples:
+  mosq cluster leave redis://redis.example node-b --secret-file /etc/mosq/secret
+
+\b
+The other nodes start the workers of NODE, one after another. MQTT 5 clients of a worker that moves get
+DISCONNECT 0x9C (use another server), with the node's cluster_reference if it has one; the connections
+of other clients are closed. The process of NODE goes on without workers, and refuses connections, until
+`mosq cluster join`, or until it is started again.
+
+\b
+Exit status:
+  0  the node has no worker any more
+  1  it still has some after --within seconds, or Redis does not answer
+  3  there is no such node, no other node can take its workers, or the command line is wrong
+"""
+JOIN_EPILOG = """\b
+Examples:
+  mosq cluster join redis://redis.example node-b --secret-file /etc/mosq/secret
+
+\b
+The node gets its part of the workers again, one after another. A node that is not away is left as it is.
+"""
 FORGET_EPILOG = """\b
 Examples:
   mosq cluster forget redis://redis.example node-b --secret-file /etc/mosq/secret
@@ -75,7 +115,7 @@ def of_redis(command: "Command") -> "Command":
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cluster() -> None:
-    """Create and watch a cluster: one broker whose workers run on several machines, with their stores in Redis."""
+    """Create, watch and check a cluster: one broker whose workers run on several machines, with stores in Redis."""
 
 
 @cluster.command(epilog=CREATE_EPILOG)
@@ -130,6 +170,81 @@ def status(                             # parameters: one for each option of the
     context.exit(EXIT_TROUBLE if found.trouble else EXIT_OK)
 
 
+@cluster.command(epilog=CHECK_EPILOG)
+@of_redis
+@click.option("--json", "as_json", is_flag=True, help="Print one object in JSON.")
+@click.pass_context
+def check(                              # parameters: one for each option of the command
+        context: click.Context, /, address: str, cluster_name: str, password_file: str | None,
+        secret_file: str | None, as_json: bool) -> None:
+    """Compare the table, the stores and the routes of the cluster in the Redis at ADDRESS. Changes nothing."""
+    from mosq.tools.cluster.check import alive_of, standing
+
+    place = Place(address, cluster_name, password_file, secret_file)
+    with answering():
+        facts = place.registry().facts()
+        registry = place.opened(facts)
+        found = standing(registry, facts, cluster_name, alive_of(registry, facts.terms))
+    if as_json:
+        import json
+
+        click.echo(json.dumps({"cluster": cluster_name, "workers": facts.workers, "differences": found}))
+    else:
+        for line in found:
+            click.echo(f"! {line}")
+        click.echo(f"cluster {cluster_name}: {facts.workers} workers, "
+                   f"{len(found) or 'no'} difference{'' if len(found) == 1 else 's'}")
+    context.exit(EXIT_TROUBLE if found else EXIT_OK)
+
+
+@cluster.command(epilog=LEAVE_EPILOG)
+@of_redis
+@click.argument("node")
+@click.option("--within", "within_s", default=60.0, show_default=True, type=click.FloatRange(0, 3600),
+              metavar="SECONDS", help="Time to wait until the node has no worker; 0 only asks for it.")
+@click.pass_context
+def leave(                              # parameters: one for each option of the command
+        context: click.Context, /, address: str, cluster_name: str, password_file: str | None,
+        secret_file: str | None, node: str, within_s: float) -> None:
+    """Let NODE give its workers to the other nodes of the cluster in the Redis at ADDRESS, and run none."""
+    from mosq.cluster.entries import entry_of
+    from mosq.cluster.overview import observed, takers_of, view_of
+
+    place = Place(address, cluster_name, password_file, secret_file)
+    with answering():
+        facts = place.registry().facts()
+        registry = place.opened(facts)
+        view, alive = observed(registry, facts.terms)
+        if node in view.beats and node not in alive:
+            raise RefusedError(f"the node {node} gives no sign of life; the others take its workers by themselves")
+        if not takers_of(view, alive) - {node}:
+            raise RefusedError(f"no other living node can take the workers of {node}")
+        _send(place, facts, registry, node, away=True)
+        until_s = time.monotonic() + within_s
+        while True:
+            held = sorted(worker + 1 for worker, text in view_of(registry).workers.items()
+                          if entry_of(text).name == node)
+            if not held or time.monotonic() >= until_s:
+                break
+            time.sleep(facts.terms.beat_s / 2)
+    if held and within_s:
+        click.echo(f"Error: The node {node} still has {len(held)} workers: {', '.join(map(str, held))}.", err=True)
+        context.exit(EXIT_TROUBLE)
+    click.echo(f"The node {node} gives its workers away." if held else f"The node {node} has no worker.")
+
+
+@cluster.command(epilog=JOIN_EPILOG)
+@of_redis
+@click.argument("node")
+def join(address: str, cluster_name: str, password_file: str | None, secret_file: str | None, node: str) -> None:
+    """Let NODE, which was sent away, have workers again in the cluster in the Redis at ADDRESS."""
+    place = Place(address, cluster_name, password_file, secret_file)
+    with answering():
+        facts = place.registry().facts()
+        _send(place, facts, place.opened(facts), node, away=False)
+    click.echo(f"The node {node} may have workers.")
+
+
 @cluster.command(epilog=FORGET_EPILOG)
 @of_redis
 @click.argument("node")
@@ -153,6 +268,19 @@ def forget(address: str, cluster_name: str, password_file: str | None, secret_fi
                 raise RefusedError(f"the node {node} lives; SIGTERM lets it leave")
         place.opened(facts, node, run_of(beat)).ask(Leave())
     click.echo(f"The node {node} is forgotten.")
+
+
+def _send(place: "Place", facts: "Facts", registry: "Registry", node: str, *, away: bool) -> None:
+    """Send the present run of a node away, or let it come back. Raises RefusedError and AwayError."""
+    from mosq.cluster.entries import run_of
+    from mosq.cluster.overview import beats_of
+    from mosq.cluster.requests import DONE, Send
+
+    beat = beats_of(registry).get(node)
+    if beat is None:
+        raise RefusedError(f"the cluster has no node {node}")
+    if place.opened(facts, node, run_of(beat)).ask(Send(away)).status != DONE:
+        raise AwayError(f"the node {node} was started again or has left at this moment; try again")
 
 
 class Place:
@@ -209,7 +337,7 @@ def _show(found: "Overview") -> None:
                f"{found.replicas} replicas")
     rows: list[tuple[str, ...]] = [("NODE", "STATE", "CAPACITY", "WORKERS", "VERSION", "ADDRESS")]
     for node in found.nodes:
-        state = "leaves" if node["leaving"] else "lives" if node["alive"] else "silent"
+        state = "away" if node["away"] else "leaves" if node["leaving"] else "lives" if node["alive"] else "silent"
         workers = ",".join(map(str, node["workers"])) or "-"
         rows.append((node["name"], state, str(node["capacity"]), workers, node["version"], node["address"] or "-"))
     for row in table(rows):

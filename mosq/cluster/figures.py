@@ -1,0 +1,89 @@
+"""The figures that a worker notes in Redis about itself: its routes, its links, and how far its store lags behind.
+Programs that people use read them (`mosq cluster check`, $SYS, /metrics); no node acts on them.
+
+    {"token": TOKEN, "routes": [NUMBER, DIGEST], "links": {"PLACE": [CONNECTED, NUMBER, DIGEST], ...}, "lag_ms": MS}
+
+A DIGEST is the sum of the hashes of all filters. The figures of a worker count only with the token that is in force.
+"""
+
+import json
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from mosq.cluster.entries import Entry
+
+DOWN_MAX = 100                  # links that an overview names
+
+
+class Routes(NamedTuple):
+    """Some filters: those that a worker has announced, or those that another one has of it."""
+
+    number: int
+    digest: int
+
+
+class Link(NamedTuple):
+    """The link to another worker, and the routes that the worker has of it."""
+
+    connected: bool
+    routes: Routes
+
+
+class Figures(NamedTuple):
+    """One worker."""
+
+    token: int
+    routes: Routes              # that it has announced
+    links: dict[int, Link]      # by the place of the other worker
+    lag_ms: int                 # for so long its store has committed nothing although something waits; 0: all is well
+
+
+def text_of(token: int, links: "Iterable[Mapping[str, int]]", lag_ms: int) -> str:
+    """Return the figures of a worker as they are written. `links`: Engine.link_figures()."""
+    own, to = (0, 0), {}
+    for link in links:
+        own = link["own_routes"], link["own_digest"]
+        to[str(link["place"])] = [int(link["connected"]), link["routes"], link["routes_digest"]]
+    return json.dumps({"token": token, "routes": own, "links": to, "lag_ms": lag_ms}, separators=(",", ":"))
+
+
+def figures_of(text: str) -> Figures:
+    """Read the figures of a worker. Raises ValueError."""
+    try:
+        found = json.loads(text)
+        links = {int(place): Link(bool(up), Routes(int(number), int(digest)))
+                 for place, (up, number, digest) in found["links"].items()}
+        number, digest = found["routes"]
+        return Figures(int(found["token"]), Routes(int(number), int(digest)), links, int(found["lag_ms"]))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"damaged figures: {error!r}") from None
+
+
+def in_force(owners: "Sequence[Entry | None]", texts: "Mapping[int, str]") -> dict[int, Figures]:
+    """Return the figures of the workers that have a node and have noted them since their start."""
+    found = {}
+    for worker, owner in enumerate(owners):
+        try:
+            figures = figures_of(texts.get(worker, ""))
+        except ValueError:
+            continue
+        if owner is not None and figures.token == owner.token:
+            found[worker] = figures
+    return found
+
+
+def overview(nodes: "Mapping[str, str]", owners: "Sequence[Entry | None]",
+             texts: "Mapping[int, str]") -> "dict[str, Any]":
+    """Return the state of a cluster as nodes pass it on to their workers, in values of JSON. `nodes`: the state of
+    each."""
+    figures = in_force(owners, texts)
+    down = [[worker + 1, other + 1] for worker, one in figures.items() for other, link in one.links.items()
+            if not link.connected and other < len(owners) and owners[other] is not None]
+    up = sum(link.connected for one in figures.values() for link in one.links.values())
+    return {"nodes": dict(sorted(nodes.items())), "workers": [None if one is None else one.name for one in owners],
+            "links_up": up, "links_down": len(down), "down": down[:DOWN_MAX],
+            "lag_ms": {str(worker + 1): one.lag_ms for worker, one in figures.items()}}
