@@ -65,6 +65,11 @@ class Machine:
         self.space = before[-1]
 
 
+def machines_of(addresses: list[str], before: list[list[str]]) -> list[Machine]:
+    """Return the machines of these namespaces."""
+    return [Machine(index, address, words) for index, (address, words) in enumerate(zip(addresses, before, strict=True))]
+
+
 class Switch:
     """The program that forwards packets between the machines."""
 
@@ -216,7 +221,7 @@ def cluster(terms: Terms) -> Iterator[Cluster]:
     """Yield a cluster that has not started. Needs the right to make network namespaces."""
     with namespaces(NAME, NODES + SERVERS) as (own, addresses, before):
         assert own != LOOPBACK, "this machine allows no network namespaces: run this as root"
-        made = Cluster([Machine(index, address, words) for index, (address, words) in enumerate(zip(addresses, before, strict=True))], terms)
+        made = Cluster(machines_of(addresses, before), terms)
         try:
             yield made
         finally:

@@ -23,8 +23,8 @@ from mosq.cluster.terms import Terms
 from tests.chaos.client import Chaos, Session
 from tests.chaos.load import Load, LoadPlan
 from tests.cluster.chaos.faults import POLL_S, Faults, blocking, comes
+from tests.cluster.chaos.homes import Homes
 from tests.cluster.chaos.machines import PORT, WORKERS, Cluster, cluster
-from tests.harness.broker import is_running
 
 WATCH_S = 0.02
 PROBE_S = 0.5                   # between two looks at the connections of the clients
@@ -34,6 +34,7 @@ GRACE_S = 3.0                   # what was read so long before a fault must be o
 UNREAD_S = 60.0                 # a message may wait so long in the buffers of a node that is stopped or cut off
 SERVER_UNAVAILABLE = frozenset((3, 0x88))
 LOG_LINES = 40
+CRASHES = ("Traceback", "was ended by signal 11", "was ended by signal 6")
 
 
 @dataclass(slots=True)
@@ -66,7 +67,6 @@ class ClusterRun(Load):
         self.drawn: list[str] = []              # kinds that come next
         self.counts: Counter[str] = Counter()
         self.slowest: dict[str, float] = {}     # kind -> the longest time from the end of its cause until all workers served
-        self.processes: dict[int, set[int]] = {worker: set() for worker in range(1, WORKERS + 1)}
         self.homes: dict[int, str] = {}         # worker -> the node that had it last
         self.moves = self.ended = self.silent = 0
         self.findings: list[str] = []
@@ -111,6 +111,10 @@ class ClusterRun(Load):
     def end(self) -> None:
         for task in self.tasks:
             task.cancel()
+        for node in self.cluster.nodes:
+            for line in node.log().splitlines():
+                if any(word in line for word in CRASHES):
+                    self.finding(f"node {node.name}: {line}")
 
     # ---- what must be so
 
@@ -156,20 +160,13 @@ class ClusterRun(Load):
     # ---- watchers
 
     async def watch(self) -> None:
-        """Look at the processes of the workers: two of one worker are two homes of its sessions."""
+        """Look at the processes of the workers all the time."""
+        homes = Homes()
         while True:
             for node in self.cluster.nodes:
-                if not node.alive():
-                    continue
                 with contextlib.suppress(FileNotFoundError):
-                    for pid, worker in node.workers().items():
-                        known = self.processes[worker]
-                        if pid in known:
-                            continue
-                        both = [one for one in known if is_running(one)]
-                        if both and is_running(pid):
-                            self.finding(f"two homes: worker {worker} has the process {pid} at {node.name}, and {both}")
-                        self.processes[worker] = {*both, pid}
+                    for text in homes.see(node.name, node.workers()) if node.alive() else ():
+                        self.finding(text)
             await asyncio.sleep(WATCH_S)
 
     async def supervise(self) -> None:
