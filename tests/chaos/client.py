@@ -28,6 +28,7 @@ BRIEF_PUBLISHER = 0xFFFFFFFD
 BRIEF_STAMP = struct.Struct(">d")
 BRIEF_EVERY = 8                         # a publisher of 5.0 sends an expiring message after this many
 BRIEF_S = 1                             # message expiry interval
+MISSED_S = 10.0
 BRIEF_SLACK_S = 3.0                     # allowed time between the broker's sending and our reading
 
 
@@ -53,6 +54,7 @@ class Chaos:
         self.brief = 0                  # expiring messages that arrived in time
         self.brief_slack_s = BRIEF_SLACK_S
         self.grace_s = 1.0              # packets that the broker read this long before a kill must be on record
+        self.missed_s = MISSED_S        # a will that has not come so long after the last kill is missing
         self.retried: frozenset[int] = frozenset()      # codes of CONNACK after which a client tries again
         self.refusals = 0               # CONNACKs with one of them
 

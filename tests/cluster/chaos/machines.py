@@ -91,8 +91,8 @@ class Switch:
         self._wait("done")
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        with self.process as process:
+            process.kill()
 
 
 class Server(RedisServer):

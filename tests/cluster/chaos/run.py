@@ -50,7 +50,7 @@ class Roaming(Chaos):
     def __init__(self, run: ClusterRun) -> None:
         super().__init__(PORT)
         self.run, self.random = run, random.Random(run.plan.seed)
-        self.grace_s, self.retried = GRACE_S, SERVER_UNAVAILABLE
+        self.grace_s, self.retried, self.missed_s = GRACE_S, SERVER_UNAVAILABLE, SERVES_S
 
     def address(self) -> tuple[str, int]:
         return self.random.choice(self.run.cluster.nodes).machine.address, PORT
@@ -104,7 +104,7 @@ class ClusterRun(Load):
         took = time.monotonic() - healed
         self.slowest[kind] = max(self.slowest.get(kind, 0.0), took)
         audit = self.chaos.audit
-        self.say(f"{self.counts.total():4d} {kind:22s} lasted {healed - began:5.1f} s, all served {took:5.1f} s later; {audit.deliveries:,} deliveries, "
+        self.say(f"{time.strftime('%H:%M:%S')} {self.counts.total():4d} {kind:22s} lasted {healed - began:5.1f} s, all served {took:5.1f} s later; {audit.deliveries:,} deliveries, "
                  f"{self.moves} moves, {sum(audit.faults.values()) + len(self.findings)} findings")
         return True
 

@@ -29,13 +29,14 @@ def net() -> Iterator[tuple[Switch, list[Machine]]]:
     with namespaces("mqswitchx", 2) as (_, addresses, before):
         machines = machines_of(addresses, before)
         switch = Switch(machines)
-        echo = subprocess.Popen([*machines[1].before, sys.executable, "-c", ECHO, machines[1].inner], stdout=subprocess.PIPE)
         try:
-            assert echo.stdout is not None and echo.stdout.readline() == b"ready\n"
-            yield switch, machines
+            with subprocess.Popen([*machines[1].before, sys.executable, "-c", ECHO, machines[1].inner], stdout=subprocess.PIPE) as echo:
+                try:
+                    assert echo.stdout is not None and echo.stdout.readline() == b"ready\n"
+                    yield switch, machines
+                finally:
+                    echo.kill()
         finally:
-            echo.kill()
-            echo.wait()
             switch.close()
 
 
