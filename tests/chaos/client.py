@@ -20,6 +20,7 @@ from tests.harness.properties import text
 
 HEAD = struct.Struct(">IQ")             # publisher, sequence number
 RETRY_S = 0.02
+REFUSED_S = 0.5                 # pause after a refused connection
 PING_EVERY = 8                          # acknowledgements at QoS 1
 STATE_EVERY = 16                        # a publisher sets its retained message after this many messages
 STATE_PUBLISHER = 0xFFFFFFFF
@@ -94,6 +95,7 @@ class Session(asyncio.Protocol):
         self._out: list[bytes] = []
         self._dialling: asyncio.Task[None] | None = None
         self._left = False              # DISCONNECT was sent
+        self._refused = False           # the last connection was refused
         self._asked_at = 0.0            # CONNECT or DISCONNECT was sent
         self._pings: deque[tuple[asyncio.Future[None] | None, list[tuple[int, int]], float]] = deque()
 
@@ -106,6 +108,9 @@ class Session(asyncio.Protocol):
 
     async def _dial(self) -> None:
         loop = asyncio.get_running_loop()
+        if self._refused:
+            self._refused = False
+            await asyncio.sleep(REFUSED_S)
         while self.wanted and self.transport is None:
             try:
                 await loop.create_connection(lambda: self, *self.chaos.address())
@@ -249,6 +254,7 @@ class Session(asyncio.Protocol):
         present, code = body[0] & 1, body[1]
         if code in self.chaos.retried:
             self.chaos.refusals += 1
+            self._refused = True
             self.drop()
             return
         if code:

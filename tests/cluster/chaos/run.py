@@ -32,7 +32,7 @@ SILENT_S = 8.0                  # a client that gets no answer for so long conne
 SERVES_S = 120.0                # time limit from the end of a fault until all workers serve
 GRACE_S = 3.0                   # what was read so long before a fault must be on record
 UNREAD_S = 60.0                 # a message may wait so long in the buffers of a node that is stopped or cut off
-SERVER_UNAVAILABLE = frozenset((3, 0x88))
+REFUSED = frozenset((3, 0x88, 0x97))     # CONNACK while Redis is away: a client tries again
 LOG_LINES = 40
 CRASHES = ("Traceback", "was ended by signal 11", "was ended by signal 6")
 
@@ -50,7 +50,7 @@ class Roaming(Chaos):
     def __init__(self, run: ClusterRun) -> None:
         super().__init__(PORT)
         self.run, self.random = run, random.Random(run.plan.seed)
-        self.grace_s, self.retried, self.missed_s = GRACE_S, SERVER_UNAVAILABLE, SERVES_S
+        self.grace_s, self.retried, self.missed_s = GRACE_S, REFUSED, SERVES_S
 
     def address(self) -> tuple[str, int]:
         return self.random.choice(self.run.cluster.nodes).machine.address, PORT
