@@ -16,7 +16,7 @@ from tests.cluster.chaos.machines import Cluster, Node
 T = TypeVar("T")
 POLL_S = 0.05
 EVENT_S = 60.0                  # time limit for an event that must come, also on a slow machine
-LASTS_S = (1.0, 7.0)            # of faults without an event that tells their effect
+LASTS_S = (1.0, 6.0)            # of faults without an event that tells their effect
 LOSS, SLOW_NODE_S, SLOW_REDIS_S = 0.05, 0.2, 0.1
 
 
@@ -39,10 +39,10 @@ async def blocking(what: Callable[[], T]) -> T:
 
 
 class Faults:
-    """The faults, drawn with `r`."""
+    """The faults. `draw` decides about each of them."""
 
-    def __init__(self, cluster: Cluster, r: random.Random) -> None:
-        self.cluster, self.random = cluster, r
+    def __init__(self, cluster: Cluster, draw: random.Random) -> None:
+        self.cluster, self.draw = cluster, draw
         self.kinds: dict[str, Callable[[], Awaitable[None]]] = {
             "node killed": self.node_killed, "node stopped": self.node_stopped, "node restarted": self.node_restarted,
             "worker killed": self.worker_killed, "redis killed": self.redis_killed, "redis stopped": self.redis_stopped,
@@ -51,7 +51,7 @@ class Faults:
         }
 
     def node(self) -> Node:
-        return self.random.choice(self.cluster.nodes)
+        return self.draw.choice(self.cluster.nodes)
 
     def lost_by(self, node: Node) -> bool:
         """Return whether other nodes have all workers."""
@@ -60,7 +60,7 @@ class Faults:
 
     async def lasts(self) -> None:
         """Wait for the time that a fault lasts."""
-        await asyncio.sleep(self.random.uniform(*LASTS_S))
+        await asyncio.sleep(self.draw.uniform(*LASTS_S))
 
     async def with_rules(self, rules: Iterable[tuple[int, int, bool, float, float]], until: Callable[[], Awaitable[None]]) -> None:
         self.cluster.switch.rules(list(rules))
@@ -79,7 +79,7 @@ class Faults:
     async def node_killed(self) -> None:
         node = self.node()
         await blocking(node.die)
-        if self.random.random() < 0.5:          # otherwise it starts at once, and waits for its own death
+        if self.draw.random() < 0.5:          # otherwise it starts at once, and waits for its own death
             await comes(lambda: self.lost_by(node), f"others take the workers of {node.name}, which is dead")
         node.spawn()
 
@@ -87,7 +87,7 @@ class Faults:
         node = self.node()
         await blocking(node.pause)
         try:
-            if self.random.random() < 0.75:
+            if self.draw.random() < 0.75:
                 await comes(lambda: self.lost_by(node), f"others take the workers of {node.name}, which is stopped")
             else:
                 await self.lasts()
@@ -99,14 +99,14 @@ class Faults:
         node.send_signal(signal.SIGTERM)
         assert node.process is not None
         await blocking(lambda: node.process.wait(EVENT_S))      # type: ignore[union-attr]
-        if self.random.random() < 0.5:
+        if self.draw.random() < 0.5:
             await comes(lambda: self.lost_by(node), f"others take the workers of {node.name}, which has left")
         node.spawn()
 
     async def worker_killed(self) -> None:
         workers = await blocking(lambda: [pid for node in self.cluster.nodes for pid in node.workers()])
         if workers:
-            pid = self.random.choice(sorted(workers))
+            pid = self.draw.choice(sorted(workers))
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -115,18 +115,21 @@ class Faults:
     # ---- Redis
 
     async def redis_killed(self) -> None:
-        """Kill the primary; start it again as soon as the other one is the primary."""
+        """Kill the primary; start it again when the other one is the primary, sometimes as its replica: otherwise it takes itself for the
+        primary, too, until the Sentinels see it."""
         primary = await blocking(self.cluster.primary)
         assert primary is not None
         [other] = [server for server in self.cluster.servers if server is not primary]
         await blocking(primary.kill)
         await comes(lambda: self.cluster.primary() is other, "the replica of Redis becomes the primary")
+        if self.draw.random() < 0.5:
+            primary.follow(other)
         await blocking(primary.start)
 
     async def redis_stopped(self) -> None:
         """Stop all servers for a time, or kill them and start them again."""
         servers = self.cluster.servers
-        killed = self.random.random() < 0.5
+        killed = self.draw.random() < 0.5
         for server in servers:
             server.kill() if killed else server.pause()
         await self.lasts()
@@ -141,11 +144,11 @@ class Faults:
     # ---- the network
 
     async def nodes_cut(self) -> None:
-        a, b = self.random.sample([node.machine.number for node in self.cluster.nodes], 2)
+        a, b = self.draw.sample([node.machine.number for node in self.cluster.nodes], 2)
         await self.with_rules([(a, b, True, 0.0, 0.0), (b, a, True, 0.0, 0.0)], self.lasts)
 
     async def nodes_cut_one_way(self) -> None:
-        a, b = self.random.sample([node.machine.number for node in self.cluster.nodes], 2)
+        a, b = self.draw.sample([node.machine.number for node in self.cluster.nodes], 2)
         await self.with_rules([(a, b, True, 0.0, 0.0)], self.lasts)
 
     async def node_cut_from_redis(self) -> None:
@@ -154,7 +157,7 @@ class Faults:
         rules = [(a, b, True, 0.0, 0.0) for a, b in self.pairs([node.machine.number], servers)]
 
         async def until() -> None:
-            if self.random.random() < 0.5:
+            if self.draw.random() < 0.5:
                 await comes(lambda: self.lost_by(node), f"others take the workers of {node.name}, which cannot reach Redis")
             else:
                 await self.lasts()

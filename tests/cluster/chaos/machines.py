@@ -106,6 +106,11 @@ class Server(RedisServer):
     def is_primary(self) -> bool:
         return b"role:master" in self.ask("INFO replication")
 
+    def follow(self, other: Server) -> None:
+        """Let the next start be that of a replica."""
+        with self.conf.open("a") as conf:
+            conf.write(f"replicaof {other.machine.inner} {REDIS_PORT}\n")
+
     def has_replica(self) -> bool:
         return b"state=online" in self.ask("INFO replication")
 

@@ -28,7 +28,7 @@ from tests.cluster.chaos.machines import PORT, WORKERS, Cluster, cluster
 
 WATCH_S = 0.02
 PROBE_S = 0.5                   # between two looks at the connections of the clients
-SILENT_S = 8.0                  # a client that gets no answer for so long connects again
+SILENT_S = 4.0                  # a client that gets no answer for so long connects again
 SERVES_S = 120.0                # time limit from the end of a fault until all workers serve
 GRACE_S = 3.0                   # what was read so long before a fault must be on record
 UNREAD_S = 60.0                 # a message may wait so long in the buffers of a node that is stopped or cut off
