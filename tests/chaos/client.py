@@ -20,6 +20,7 @@ from tests.harness.properties import text
 
 HEAD = struct.Struct(">IQ")             # publisher, sequence number
 RETRY_S = 0.02
+REFUSED_S = 0.5                 # pause after a refused connection
 PING_EVERY = 8                          # acknowledgements at QoS 1
 STATE_EVERY = 16                        # a publisher sets its retained message after this many messages
 STATE_PUBLISHER = 0xFFFFFFFF
@@ -28,6 +29,7 @@ BRIEF_PUBLISHER = 0xFFFFFFFD
 BRIEF_STAMP = struct.Struct(">d")
 BRIEF_EVERY = 8                         # a publisher of 5.0 sends an expiring message after this many
 BRIEF_S = 1                             # message expiry interval
+MISSED_S = 10.0
 BRIEF_SLACK_S = 3.0                     # allowed time between the broker's sending and our reading
 
 
@@ -53,6 +55,13 @@ class Chaos:
         self.brief = 0                  # expiring messages that arrived in time
         self.brief_slack_s = BRIEF_SLACK_S
         self.grace_s = 1.0              # packets that the broker read this long before a kill must be on record
+        self.missed_s = MISSED_S        # a will that has not come so long after the last kill is missing
+        self.retried: frozenset[int] = frozenset()      # codes of CONNACK after which a client tries again
+        self.refusals = 0               # CONNACKs with one of them
+
+    def address(self) -> tuple[str, int]:
+        """Return where the next connection goes."""
+        return "127.0.0.1", self.port
 
     @contextlib.contextmanager
     def outage(self) -> Iterator[None]:
@@ -86,6 +95,8 @@ class Session(asyncio.Protocol):
         self._out: list[bytes] = []
         self._dialling: asyncio.Task[None] | None = None
         self._left = False              # DISCONNECT was sent
+        self._refused = False           # the last connection was refused
+        self._asked_at = 0.0            # CONNECT or DISCONNECT was sent
         self._pings: deque[tuple[asyncio.Future[None] | None, list[tuple[int, int]], float]] = deque()
 
     # -- connecting
@@ -97,9 +108,12 @@ class Session(asyncio.Protocol):
 
     async def _dial(self) -> None:
         loop = asyncio.get_running_loop()
+        if self._refused:
+            self._refused = False
+            await asyncio.sleep(REFUSED_S)
         while self.wanted and self.transport is None:
             try:
-                await loop.create_connection(lambda: self, "127.0.0.1", self.chaos.port)
+                await loop.create_connection(lambda: self, *self.chaos.address())
             except OSError:
                 await asyncio.sleep(RETRY_S)
         self._dialling = None
@@ -109,7 +123,7 @@ class Session(asyncio.Protocol):
         self.down.clear()
         self._buffer.clear()
         self._out.clear()
-        self._left = False
+        self._left, self._asked_at = False, time.monotonic()
         self.chaos.connects += 1
         self._out.append(self.greeting())
         self.flush()
@@ -154,7 +168,8 @@ class Session(asyncio.Protocol):
         if self.transport is not None:
             self._out.append(b"\xe0\x00")
             self.flush()
-            self._left = True           # packets that the broker sends until it reads DISCONNECT are not received
+            # packets that the broker sends until it reads DISCONNECT are not received
+            self._left, self._asked_at = True, time.monotonic()
         await self.down.wait()
         return answered
 
@@ -168,6 +183,20 @@ class Session(asyncio.Protocol):
     def _ping(self, future: asyncio.Future[None] | None = None) -> None:
         self._pings.append((future, self.take_acknowledged(), time.monotonic()))
         self._out.append(b"\xc0\x00")
+
+    def probe(self) -> None:
+        """Send PINGREQ, unless an answer is due."""
+        if self.transport is not None and self.up.is_set() and not self._left and not self._pings:
+            self._ping()
+            self.flush()
+
+    def silent_s(self) -> float:
+        """Return for how long the broker has not answered CONNECT, PINGREQ or DISCONNECT."""
+        if self.transport is None:
+            return 0.0
+        if self._left or not self.up.is_set():
+            return time.monotonic() - self._asked_at
+        return time.monotonic() - self._pings[0][2] if self._pings else 0.0
 
     def take_acknowledged(self) -> list[tuple[int, int]]:
         """Return publishers and sequence numbers acknowledged since the last call."""
@@ -223,6 +252,11 @@ class Session(asyncio.Protocol):
 
     def _connack(self, body: bytes) -> None:
         present, code = body[0] & 1, body[1]
+        if code in self.chaos.retried:
+            self.chaos.refusals += 1
+            self._refused = True
+            self.drop()
+            return
         if code:
             raise AssertionError(f"{self.client_id}: CONNACK {code}")
         if self.known and not present:

@@ -12,7 +12,6 @@ from tests.harness.packets import frame
 from tests.harness.properties import text
 
 WILL_PUBLISHER = 0xFFFFFFFE
-MISSED_S = 10.0
 
 
 class Willing(Session):
@@ -67,7 +66,7 @@ class Willing(Session):
             self.drop()
             await self.down.wait()
             if accepted:                        # otherwise the broker promised nothing
-                await self._will(life, over)
+                await self._will(life, over, time.monotonic())
 
     @staticmethod
     async def first(*events: asyncio.Event, timeout_s: float | None = None) -> None:
@@ -76,18 +75,18 @@ class Willing(Session):
         for one in waits:
             one.cancel()
 
-    async def _will(self, life: int, over: asyncio.Event) -> None:
+    async def _will(self, life: int, over: asyncio.Event, ended_at: float) -> None:
         """Wait for the will. Each kill restarts the will's delay, so the time limit begins when the kills are over."""
         while life not in self.came and not over.is_set():
             self.arrived.clear()
             await self.first(self.arrived, over)
         try:
-            async with asyncio.timeout(MISSED_S):
+            async with asyncio.timeout(self.chaos.missed_s):
                 while life not in self.came:
                     self.arrived.clear()
                     await self.arrived.wait()
         except TimeoutError:
-            self.chaos.audit.fault("will", f"{self.client_id}: that of life {life} did not come")
+            self.chaos.audit.fault("will", f"{self.client_id}: that of life {life}, which ended {time.monotonic() - ended_at:.1f} s ago, did not come")
 
 
 class Watcher(Subscriber):

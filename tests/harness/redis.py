@@ -22,6 +22,8 @@ class RedisServer:
 
     defaults: tuple[str, ...] = ("appendonly yes", "appendfsync no", "repl-diskless-sync yes", "repl-diskless-sync-delay 0")
     arguments: tuple[str, ...] = ()
+    host = "127.0.0.1"                  # where the test reaches it
+    before: tuple[str, ...] = ()        # words before the command
     process: subprocess.Popen[bytes]
 
     def __init__(self, *options: str, password: str | None = None) -> None:
@@ -41,7 +43,7 @@ class RedisServer:
     def _has_started(self, port: int) -> bool:
         self.port, log = port, self.folder / "log"
         with log.open("wb") as out:
-            self.process = subprocess.Popen(tied(["redis-server", str(self.conf), "--port", str(port), *self.arguments]),
+            self.process = subprocess.Popen(tied([*self.before, "redis-server", str(self.conf), "--port", str(port), *self.arguments]),
                                             stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         until(lambda: self.process.poll() is not None or self.answers())
         assert self.process.poll() is None or "Address already in use" in log.read_text(), log.read_text()
@@ -55,7 +57,7 @@ class RedisServer:
     def ask(self, *lines: str) -> bytes:
         """Send commands over a connection of their own, and return all replies as they are; none if it does not answer."""
         login = [f"AUTH {self.password}"] if self.password else []
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as sock, sock.makefile("rb") as replies:
+        with suppress(OSError), socket.create_connection((self.host, self.port), timeout=1) as sock, sock.makefile("rb") as replies:
             sock.sendall("".join(f"{line}\r\n" for line in [*login, *lines]).encode())
             sock.shutdown(socket.SHUT_WR)
             return replies.read()

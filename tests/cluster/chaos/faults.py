@@ -1,0 +1,175 @@
+"""Make the faults of a cluster. Each of them returns when its cause is over; the cluster may still be busy with its effects.
+
+A fault that lasts ends with an event where one tells that it has had its effect, such as a take-over by the other nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from tests.cluster.chaos.machines import Cluster, Node
+
+T = TypeVar("T")
+POLL_S = 0.05
+EVENT_S = 60.0                  # time limit for an event that must come, also on a slow machine
+LASTS_S = (1.0, 6.0)            # of faults without an event that tells their effect
+LOSS, SLOW_NODE_S, SLOW_REDIS_S = 0.05, 0.2, 0.1
+
+
+class LateError(AssertionError):
+    """An event did not come."""
+
+
+async def comes(what: Callable[[], bool], name: str) -> None:
+    """Wait until something is the case. It is asked in a thread, because it may ask Redis."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + EVENT_S
+    while not await loop.run_in_executor(None, what):
+        if loop.time() > until_s:
+            raise LateError(f"within {EVENT_S:.0f} s this did not come: {name}")
+        await asyncio.sleep(POLL_S)
+
+
+async def blocking(what: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, what)
+
+
+class Faults:
+    """The faults. `draw` decides about each of them."""
+
+    def __init__(self, cluster: Cluster, draw: random.Random) -> None:
+        self.cluster, self.draw = cluster, draw
+        self.kinds: dict[str, Callable[[], Awaitable[None]]] = {
+            "node killed": self.node_killed, "node stopped": self.node_stopped, "node restarted": self.node_restarted,
+            "worker killed": self.worker_killed, "redis killed": self.redis_killed, "redis stopped": self.redis_stopped,
+            "redis slow": self.redis_slow, "nodes cut": self.nodes_cut, "nodes cut one way": self.nodes_cut_one_way,
+            "node cut from redis": self.node_cut_from_redis, "loss": self.loss, "slow node": self.slow_node,
+        }
+
+    def node(self) -> Node:
+        return self.draw.choice(self.cluster.nodes)
+
+    def lost_by(self, node: Node) -> bool:
+        """Return whether other nodes have all workers."""
+        table = self.cluster.table()
+        return bool(table) and all(entry.name not in ("", node.name) for entry in table.values())
+
+    async def lasts(self) -> None:
+        """Wait for the time that a fault lasts."""
+        await asyncio.sleep(self.draw.uniform(*LASTS_S))
+
+    async def with_rules(self, rules: Iterable[tuple[int, int, bool, float, float]], until: Callable[[], Awaitable[None]]) -> None:
+        self.cluster.switch.rules(list(rules))
+        try:
+            await until()
+        finally:
+            self.cluster.switch.rules([])
+
+    def pairs(self, some: Iterable[int], others: Iterable[int] | None = None) -> list[tuple[int, int]]:
+        """Return the directions between some machines and others, both ways."""
+        every = [machine.number for machine in self.cluster.machines]
+        return [pair for a in some for b in (every if others is None else others) if a != b for pair in ((a, b), (b, a))]
+
+    # ---- processes
+
+    async def node_killed(self) -> None:
+        node = self.node()
+        await blocking(node.die)
+        if self.draw.random() < 0.5:          # otherwise it starts at once, and waits for its own death
+            await comes(lambda: self.lost_by(node), f"others take the workers of {node.name}, which is dead")
+        node.spawn()
+
+    async def node_stopped(self) -> None:
+        node = self.node()
+        await blocking(node.pause)
+        try:
+            if self.draw.random() < 0.75:
+                await comes(lambda: self.lost_by(node), f"others take the workers of {node.name}, which is stopped")
+            else:
+                await self.lasts()
+        finally:
+            await blocking(node.resume)
+
+    async def node_restarted(self) -> None:
+        node = self.node()
+        node.send_signal(signal.SIGTERM)
+        assert node.process is not None
+        await blocking(lambda: node.process.wait(EVENT_S))      # type: ignore[union-attr]
+        if self.draw.random() < 0.5:
+            await comes(lambda: self.lost_by(node), f"others take the workers of {node.name}, which has left")
+        node.spawn()
+
+    async def worker_killed(self) -> None:
+        workers = await blocking(lambda: [pid for node in self.cluster.nodes for pid in node.workers()])
+        if workers:
+            pid = self.draw.choice(sorted(workers))
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    # ---- Redis
+
+    async def redis_killed(self) -> None:
+        """Kill the primary; start it again when the other one is the primary, sometimes as its replica: otherwise it takes itself for the
+        primary, too, until the Sentinels see it."""
+        primary = await blocking(self.cluster.primary)
+        assert primary is not None
+        [other] = [server for server in self.cluster.servers if server is not primary]
+        await blocking(primary.kill)
+        await comes(lambda: self.cluster.primary() is other, "the replica of Redis becomes the primary")
+        if self.draw.random() < 0.5:
+            primary.follow(other)
+        await blocking(primary.start)
+
+    async def redis_stopped(self) -> None:
+        """Stop all servers for a time, or kill them and start them again."""
+        servers = self.cluster.servers
+        killed = self.draw.random() < 0.5
+        for server in servers:
+            server.kill() if killed else server.pause()
+        await self.lasts()
+        for server in servers:
+            await blocking(server.start if killed else server.resume)
+
+    async def redis_slow(self) -> None:
+        servers = [server.machine.number for server in self.cluster.servers]
+        every = [machine.number for machine in self.cluster.machines]
+        await self.with_rules(((a, b, False, 0.0, SLOW_REDIS_S) for a in servers for b in every if a != b), self.lasts)
+
+    # ---- the network
+
+    async def nodes_cut(self) -> None:
+        a, b = self.draw.sample([node.machine.number for node in self.cluster.nodes], 2)
+        await self.with_rules([(a, b, True, 0.0, 0.0), (b, a, True, 0.0, 0.0)], self.lasts)
+
+    async def nodes_cut_one_way(self) -> None:
+        a, b = self.draw.sample([node.machine.number for node in self.cluster.nodes], 2)
+        await self.with_rules([(a, b, True, 0.0, 0.0)], self.lasts)
+
+    async def node_cut_from_redis(self) -> None:
+        node = self.node()
+        servers = [server.machine.number for server in self.cluster.servers]
+        rules = [(a, b, True, 0.0, 0.0) for a, b in self.pairs([node.machine.number], servers)]
+
+        async def until() -> None:
+            if self.draw.random() < 0.5:
+                await comes(lambda: self.lost_by(node), f"others take the workers of {node.name}, which cannot reach Redis")
+            else:
+                await self.lasts()
+
+        await self.with_rules(rules, until)
+
+    async def loss(self) -> None:
+        every = [machine.number for machine in self.cluster.machines]
+        await self.with_rules(((a, b, False, LOSS, 0.0) for a in every for b in every if a != b), self.lasts)
+
+    async def slow_node(self) -> None:
+        """Delay all packets that one node sends."""
+        number = self.node().machine.number
+        every = [machine.number for machine in self.cluster.machines]
+        await self.with_rules(((number, b, False, 0.0, SLOW_NODE_S) for b in every if b != number), self.lasts)
