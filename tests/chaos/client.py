@@ -53,6 +53,12 @@ class Chaos:
         self.brief = 0                  # expiring messages that arrived in time
         self.brief_slack_s = BRIEF_SLACK_S
         self.grace_s = 1.0              # packets that the broker read this long before a kill must be on record
+        self.retried: frozenset[int] = frozenset()      # codes of CONNACK after which a client tries again
+        self.refusals = 0               # CONNACKs with one of them
+
+    def address(self) -> tuple[str, int]:
+        """Return where the next connection goes."""
+        return "127.0.0.1", self.port
 
     @contextlib.contextmanager
     def outage(self) -> Iterator[None]:
@@ -99,7 +105,7 @@ class Session(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         while self.wanted and self.transport is None:
             try:
-                await loop.create_connection(lambda: self, "127.0.0.1", self.chaos.port)
+                await loop.create_connection(lambda: self, *self.chaos.address())
             except OSError:
                 await asyncio.sleep(RETRY_S)
         self._dialling = None
@@ -223,6 +229,10 @@ class Session(asyncio.Protocol):
 
     def _connack(self, body: bytes) -> None:
         present, code = body[0] & 1, body[1]
+        if code in self.chaos.retried:
+            self.chaos.refusals += 1
+            self.drop()
+            return
         if code:
             raise AssertionError(f"{self.client_id}: CONNACK {code}")
         if self.known and not present:
