@@ -77,7 +77,8 @@ class Demo:
             had = [str(place + 1) for place, name in enumerate(self.places) if name == node.name]
             self.screen.event(f"kill -9 of node {node.name}, which has the workers {', '.join(had) or '-'}")
             node.kills += 1
-            await asyncio.get_running_loop().run_in_executor(None, node.die)
+            with self.load.chaos.outage():
+                await asyncio.get_running_loop().run_in_executor(None, node.die)
             await asyncio.sleep(min(AGAIN_S, self.kill_every_s / 2))
             self.start(node)
 

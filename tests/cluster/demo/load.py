@@ -17,6 +17,7 @@ PAYLOAD_BYTES = 100
 CONNECT_S = 60.0                # time limit for the first connections
 SETTLE_S = 30.0                 # seconds without progress after which missing messages count as lost
 STAY_S, AWAY_S = (1.0, 8.0), (0.5, 8.0)
+GRACE_S = 3.0                   # acknowledgements that a node has read so long before a kill must be on record
 SERVER_UNAVAILABLE = frozenset((3, 0x88))
 
 
@@ -40,7 +41,7 @@ class Everywhere(Chaos):
 
     def __init__(self, addresses: list[tuple[str, int]]) -> None:
         super().__init__(addresses[0][1])
-        self.retried = SERVER_UNAVAILABLE
+        self.retried, self.grace_s = SERVER_UNAVAILABLE, GRACE_S
         self._addresses = itertools.cycle(addresses)
 
     def address(self) -> tuple[str, int]:

@@ -85,6 +85,7 @@ class Machines:
         self._start_nodes(address)
         if self.proxied:
             self.haproxy = self.stack.enter_context(Haproxy([(node.host, self.port, self.port) for node in self.nodes]))
+            self.haproxy.wait_up(*NAMES)
         until(lambda: all(name is not None for name in self.places()))
 
     def _start_nodes(self, address: str) -> None:

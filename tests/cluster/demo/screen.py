@@ -64,11 +64,11 @@ class Screen:
     def _nodes(self, moment: Moment) -> Table:
         table = Table("node", "address", "process", "HAProxy", "connections", "workers", "kills")
         for node in self.machines.nodes:
-            is_up, connections = moment.connections.get(node.name, (None, 0))
+            is_up, connections = moment.connections.get(node.name, (None, None))
             workers = " ".join(str(place + 1) for place, name in enumerate(moment.places) if name == node.name)
             alive = node.alive()
             table.add_row(node.name, f"{node.host}:{self.machines.port}", "runs" if alive else "killed", {True: "up", False: "down", None: "-"}[is_up],
-                          str(connections), workers or "-", str(node.kills), style="" if alive else "red")
+                          "-" if connections is None else str(connections), workers or "-", str(node.kills), style="" if alive else "red")
         waiting = " ".join(str(place + 1) for place, name in enumerate(moment.places) if name is None)
         if waiting:
             table.add_row("none", "", "", "", "", waiting, "", style="yellow")
