@@ -13,7 +13,7 @@ import pytest
 
 from tests.cluster.haproxy import EXAMPLE, Haproxy, program
 from tests.cluster.servers import Redis
-from tests.cluster.test_serving import WORKERS, Node
+from tests.cluster.test_serving import WORKERS
 from tests.cluster.test_two_nodes import Linked
 from tests.harness.broker import free_port
 from tests.harness.certificates import client_context, server_files

@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from tests.cluster.demo.load import Figures, Load
 from tests.cluster.demo.machines import Machines, Node
-from tests.cluster.haproxy import program
 from tests.cluster.demo.screen import Moment, Screen
+from tests.cluster.haproxy import program
 
 AGAIN_S = 4.5                   # from a kill to the start of the node: other nodes have its workers after lease and margin (3 s)
 TICK_S = 0.1
