@@ -1,5 +1,5 @@
 # The verbs of this project. What each of them does is in the script of the same name in dev/.
-.PHONY: help run build build-separate test quick lint clean test-all switches asan fuzz attacks chaos differential conformance bench paper relay bench-index ablation results load load-ui pipeline-demo pipeline-demo-cluster
+.PHONY: help run build build-separate test quick lint clean test-all switches asan fuzz attacks chaos differential conformance bench paper relay bench-index ablation results load load-ui pipeline-demo pipeline-demo-cluster cluster-demo
 
 help:
 	@awk -F ': *## *' '/^##@/ { print (n++ ? "\n" : "") substr($$0, 5) } /^[a-z-]+: *##/ { printf "  make %-15s%s\n", $$1, $$2 }' Makefile
@@ -87,3 +87,7 @@ pipeline-demo: ## run a broker, 200 devices and the Spark pipeline for a minute,
 	@dev/pipeline-demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DIR),--dir "$(DIR)") $(if $(DATA),--data "$(DATA)") $(if $(MASTER),--master "$(MASTER)")
 pipeline-demo-cluster: ## the same on a standalone Spark cluster, a master and two workers that it starts here (SECONDS= DIR=)
 	@dev/pipeline-demo --cluster $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DIR),--dir "$(DIR)")
+
+##@ Cluster
+cluster-demo: ## run three nodes, Redis, Sentinels and HAProxy here, kill a node every ten seconds, and account for each message (SECONDS=)
+	@dev/cluster-demo $(if $(SECONDS),--seconds $(SECONDS))

@@ -74,6 +74,8 @@ need_for_tests() {
     command -v tshark >/dev/null || missing+=(tshark)
     # tests/redis and tests/cluster run redis-server, not as a service
     command -v redis-server >/dev/null || missing+=(redis-server)
+    # tests/cluster runs haproxy, not as a service
+    PATH=$PATH:/usr/sbin command -v haproxy >/dev/null || missing+=(haproxy)
     has_java || missing+=(openjdk-17-jre-headless)
     need "${missing[@]}"
 }

@@ -38,7 +38,8 @@ class Message:
 
 @dataclass(frozen=True)
 class Setup:
-    """Describe the connection of a client. `version` is the MQTT level, 4 or 5."""
+    """Describe the connection of a client. `version` is the MQTT level, 4 or 5; `reconnects`: MQTT.js connects again, as paho and
+    mosquitto_sub always do."""
 
     port: int
     client_id: str
@@ -46,6 +47,7 @@ class Setup:
     persistent: bool = False
     will: Message | None = None
     websocket: bool = False
+    reconnects: bool = False
 
 
 class Client(ABC):

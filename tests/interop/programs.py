@@ -125,6 +125,7 @@ class MqttJs(Client):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.answers: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.resumed: queue.Queue[bool] = queue.Queue()         # for each connection after the first, whether its session was present
 
     def start(self) -> None:
         self.process = subprocess.Popen(
@@ -134,7 +135,8 @@ class MqttJs(Client):
         self.reader.start()
         s = self.setup
         will = vars(s.will) if s.will else None
-        self._ask(do="connect", port=s.port, clientId=s.client_id, version=s.version, persistent=s.persistent, will=will, websocket=s.websocket)
+        self._ask(do="connect", port=s.port, clientId=s.client_id, version=s.version, persistent=s.persistent, will=will, websocket=s.websocket,
+                  reconnects=s.reconnects)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -142,6 +144,8 @@ class MqttJs(Client):
             item = json.loads(line)
             if "message" in item:
                 self.inbox.put(Message(**item["message"]))
+            elif "resumed" in item:
+                self.resumed.put(item["resumed"])
             else:
                 self.answers.put(item)
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import mosq
+from mosq.server.node.parent import LEAVE_S
+from mosq.server.workers.parent import STOP_S
 from mosq.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +41,11 @@ def test_the_package_and_the_example_have_the_same_unit() -> None:
     assert differences == {"Documentation", "ExecStart", "User", "Group", "RuntimeDirectory", "LogsDirectory", "LogsDirectoryMode",
                            "StateDirectory", "StateDirectoryMode"}
     assert "ExecStart=/usr/bin/mosq -c /etc/mosq/mosq.conf" in packaged
+
+
+def test_systemd_waits_until_a_node_has_left_its_cluster() -> None:
+    [line] = [line for line in (DEBIAN / "mosq.service").read_text().splitlines() if line.startswith("TimeoutStopSec=")]
+    assert int(line.partition("=")[2]) > LEAVE_S + 2 * STOP_S       # STOP_S: for the workers, and then for the agent
 
 
 def test_the_package_and_its_unit_give_folders_the_same_owner_and_mode() -> None:

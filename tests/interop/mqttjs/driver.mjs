@@ -6,7 +6,7 @@ const say = (item) => process.stdout.write(JSON.stringify(item) + "\n");
 let client;
 
 const commands = {
-  async connect({ port, clientId, version, persistent, will, websocket }) {
+  async connect({ port, clientId, version, persistent, will, websocket, reconnects }) {
     client = mqtt.connect({
       protocol: websocket ? "ws" : "mqtt",
       path: "/mqtt",
@@ -15,7 +15,7 @@ const commands = {
       clientId,
       protocolVersion: version,
       clean: !persistent,
-      reconnectPeriod: 0,
+      reconnectPeriod: reconnects ? 200 : 0,
       properties: version === 5 && persistent ? { sessionExpiryInterval: 3600 } : undefined,
       will: will ? { topic: will.topic, payload: Buffer.from(will.payload), qos: will.qos, retain: will.retain } : undefined,
     });
@@ -23,6 +23,8 @@ const commands = {
       say({ message: { topic, payload: payload.toString(), qos: packet.qos, retain: packet.retain } }),
     );
     await new Promise((resolve, reject) => client.once("connect", resolve).once("error", reject));
+    client.on("connect", ({ sessionPresent }) => say({ resumed: sessionPresent }));
+    client.on("error", () => {}); // of an attempt to connect again
   },
   subscribe: ({ pattern, qos }) => client.subscribeAsync(pattern, { qos }),
   publish: ({ topic, payload, qos, retain }) => client.publishAsync(topic, payload, { qos, retain }),
