@@ -257,7 +257,6 @@ class Registry:
             "db": address.db, "username": address.user, "password": address.password, "decode_responses": True,
             "protocol": 2, "single_connection_client": False, "max_connections": 1, "retry": Retry(NoBackoff(), 0),
             "socket_timeout": self._timeout_s, "socket_connect_timeout": self._timeout_s / 2,
-            "client_name": f"mosq-{self.name}",
         }
         if place is None:
             return redis.Redis(unix_socket_path=address.path, **options)

@@ -29,7 +29,7 @@ end
 
 # field value ...: makes a cluster, or leaves the one that is there. Returns all fields
 CREATE = """
-if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('HSET', KEYS[1], unpack(ARGV)) end
+if redis.call('HLEN', KEYS[1]) == 0 then redis.call('HSET', KEYS[1], unpack(ARGV)) end
 return redis.call('HGETALL', KEYS[1])
 """
 

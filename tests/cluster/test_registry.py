@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -14,11 +15,14 @@ from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.registry import Registry
 from mosq.cluster.requests import ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Request
 from mosq.cluster.terms import Terms
+from mosq.server.node.store import FOLDER, StorePlace
 from tests.cluster.model import State, apply
 from tests.cluster.servers import Redis
-from tests.harness.broker import free_port
+from tests.harness.broker import ROOT, free_port
 from tests.harness.effort import TIMEOUT_S, tries
 from tests.harness.faults import until
+from tests.harness.packets import Connack, Connect, Puback, Publish
+from tests.harness.plane import Plane
 from tests.harness.redis import Sentinel
 
 pytestmark = pytest.mark.part("redis")
@@ -329,6 +333,29 @@ def test_a_wrong_password_is_not_shown() -> None:
             with pytest.raises(AwayError, match=reason) as caught:
                 Registry(parse_address(text), "c", "a", "r", PATIENT).open(4)
             assert "one" not in str(caught.value).replace("without", "")
+
+
+def test_a_user_with_the_documented_rights_is_enough_for_a_cluster_and_a_store() -> None:
+    rights, select = re.findall(r"The user of a node, .* needs `(~mosq:\* .*)`, and `(\+select)` if", (ROOT / "docs/cluster.md").read_text())[0]
+    with Redis() as server:
+        server.client.execute_command("ACL", "SETUSER", "node", "on", ">pw", *rights.split())
+        server.client.execute_command("ACL", "SETUSER", "other", "on", ">pw", *rights.split(), select)
+        for user, behind in (("node", ""), ("other", "/2")):
+            address = parse_address(f"redis://{user}:pw@127.0.0.1:{server.port}{behind}")
+            registry = Registry(address, "c", "a", "r1", PATIENT)
+            registry.create(4)
+            registry.check_server()
+            registry.open(4)
+            for request in (Join("", TEXT), Beat(1, ""), Beat(2, "")):
+                assert registry.ask(request).status == DONE
+            files = StorePlace(address, "c", registry.facts().id, 0).take(1, 1)
+            with Plane(store=FOLDER, files=files, allow_anonymous=True) as plane:
+                client = plane.connect(Connect("a"))
+                assert isinstance(client.read_packet(), Connack)
+                client.send(Publish("t", b"1", 1, 1, retain=True))
+                assert isinstance(client.read_packet(), Puback)
+            files.close()
+        assert [entry for entry in server.client.acl_log() if "setinfo" not in str(entry)] == []    # redis-py goes on without
 
 
 def test_a_redis_that_is_out_of_memory_is_away() -> None:
