@@ -32,6 +32,11 @@ class Address:
     user: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
 
+    @property
+    def can_fail_over(self) -> bool:
+        """Return whether another server of this address may become the primary."""
+        return bool(self.master) or len(self.hosts) > 1
+
     def __str__(self) -> str:
         if self.path:
             return f"redis+unix://{self.path}?db={self.db}"

@@ -77,6 +77,10 @@ class Registry:
         cluster without sessions."""
         if not 1 <= workers <= WORKERS_MAX:
             raise RefusedError(f"a cluster has 1 to {WORKERS_MAX} workers")
+        if self._address.can_fail_over and not self._replicas:
+            raise RefusedError(f"{self._address} can have another primary after a failover, and with 0 replicas that "
+                               "one may lack acknowledged messages; give the number of all replicas that may be "
+                               "promoted (--replicas)")
         salt = secrets.token_hex(16)
         fields = {"id": secrets.token_hex(16), "protocol": PROTOCOL, "salt": salt, "proof": self._proof(salt),
                   "key": secrets.token_hex(KEY_BYTES), **self._fixed(workers)}
@@ -111,6 +115,10 @@ class Registry:
         if replicas < self._replicas:
             found.append(f"Redis at {self._address} has {replicas} of {self._replicas} replicas: no message is "
                          "acknowledged until they are there")
+        if replicas > self._replicas:
+            found.append(f"Redis at {self._address} has {replicas} replicas, and the cluster was created for "
+                         f"{self._replicas}: if another server becomes the primary, it may lack acknowledged messages. "
+                         "Promote none of them, or create a cluster with all that may be promoted (--replicas)")
         return found
 
     def open(self, workers: int, protocols: tuple[int, int] = (PROTOCOL, PROTOCOL)) -> None:

@@ -413,6 +413,17 @@ def test_another_number_of_replicas_is_refused(replicated: list[Redis]) -> None:
         registry_of(replicated[0]).open(4)
 
 
+def test_replicas_that_need_not_confirm_are_reported(replicated: list[Redis]) -> None:
+    assert registry_of(replicated[0], replicas=1, terms=BRISK).check_server() == []
+    assert ["has 1 replicas, and the cluster was created for 0" in line for line in registry_of(replicated[0]).check_server()] == [True]
+
+
+@pytest.mark.parametrize("address", ["redis://h,i", "redis+sentinel://h/main"])
+def test_a_cluster_whose_primary_may_change_needs_replicas(address: str) -> None:
+    with pytest.raises(RefusedError, match=r"give the number of all replicas that may be promoted \(--replicas\)"):
+        Registry(parse_address(address), "c", "a", "r", PATIENT).create(4)
+
+
 def test_a_request_counts_when_a_replica_has_confirmed_it(replicated: list[Redis]) -> None:
     one, two = replicated
     registry = open_registry(one, replicas=1, terms=BRISK)
@@ -437,7 +448,7 @@ def test_a_replica_is_not_used_and_of_several_hosts_the_primary_is(replicated: l
     with pytest.raises(AwayError, match="it is a replica, not the primary"):
         registry_of(two).open(4)
     registry = Registry(parse_address(f"redis://127.0.0.1:{free_port()},127.0.0.1:{two.port},127.0.0.1:{one.port}"), "c", "a", "r1", PATIENT)
-    registry.create(4)
+    open_registry(one).close()
     registry.open(4)
     assert registry.ask(Join("", TEXT)).status == DONE
     first = source_of(registry)
@@ -462,8 +473,8 @@ def test_sentinel_names_the_primary_after_a_failover(replicated: list[Redis]) ->
     with Sentinel(one, "main", down_after_milliseconds=500, failover_timeout=5000) as sentinel:
         until(sentinel.knows_a_replica)
         address = parse_address(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{sentinel.port}/main")
+        open_registry(one, terms=BRISK).close()
         registry = Registry(address, "c", "a", "r1", BRISK)
-        registry.create(4)
         registry.open(4)
         assert registry.ask(Join("", TEXT)).status == DONE
         first = source_of(registry)

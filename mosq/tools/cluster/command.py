@@ -116,9 +116,10 @@ def status(                             # parameters: one for each option of the
     with answering():
         registry = place.registry()
         facts = registry.facts()
-        warnings = registry.check_server()
         registry.close()
-        found = overview_of(cluster_name, facts, *observed(place.opened(facts), facts.terms), warnings)
+        registry = place.opened(facts)
+        warnings = registry.check_server()
+        found = overview_of(cluster_name, facts, *observed(registry, facts.terms), warnings)
     if as_json:
         import json
 
