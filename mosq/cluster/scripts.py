@@ -67,9 +67,11 @@ redis.call('HSET', KEYS[4], ARGV[4], ARGV[6])
 return {'done'}
 """
 
-# name, run
+# name, run, expected beat or ''
 LEAVE = _CHECK + """
-if state(ARGV[2], ARGV[3]) == 'done' then
+local status, beat = state(ARGV[2], ARGV[3])
+if ARGV[4] ~= '' and status ~= 'unknown' and beat ~= ARGV[4] then return {'changed'} end
+if status == 'done' then
     redis.call('HDEL', KEYS[2], ARGV[2])
     redis.call('HDEL', KEYS[3], ARGV[2])
 end

@@ -63,6 +63,8 @@ def apply(state: State, source: str, id: str, name: str, run: str, request: Requ
         return state._replace(number=state.number + 1, beats={**state.beats, name: f"{run} 0"},
                               announcements={**state.announcements, name: request.announcement}), Answer(DONE)
     assert isinstance(request, Leave)
+    if request.expected and status != UNKNOWN and beat != request.expected:
+        return state, Answer(CHANGED)
     if status != DONE:
         return state, Answer(DONE)
     return state._replace(number=state.number + 1, beats=without(state.beats, name), announcements=without(state.announcements, name)), Answer(DONE)

@@ -11,9 +11,10 @@ import pytest
 from mosq.cli.commands import main
 from mosq.cluster.address import Address
 from mosq.cluster.entries import Announcement
-from mosq.cluster.registry import Registry
-from mosq.cluster.requests import Beat, Change, Join
+from mosq.cluster.registry import Facts, Registry
+from mosq.cluster.requests import DONE, Beat, Change, Join
 from mosq.cluster.terms import Terms
+from mosq.tools.cluster.command import Place
 from tests.cluster.servers import Redis
 from tests.harness.broker import free_port
 
@@ -91,6 +92,23 @@ def test_a_node_that_lives_is_not_forgotten(run: Command, redis: Redis, monkeypa
     monkeypatch.setattr("mosq.cluster.overview.time.sleep", lambda _: node.ask(Beat(next(numbers), "")))
     status, out, _ = run("status", "--json")
     assert (status, json.loads(out)["table"], json.loads(out)["trouble"]) == (0, ["a", "a"], [])
+    node.close()
+
+
+def test_a_node_that_comes_back_at_the_last_moment_is_not_forgotten(run: Command, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("create", "--workers", "2", "--lease", "0.5")
+    node = node_of(redis, "a")
+    plain = Place.opened
+
+    def opened(place: Place, facts: Facts, name: str = "operator", run: str = "operator") -> Registry:
+        if name == "a":                 # the command has watched the node for long enough
+            node.ask(Beat(1, ""))
+        return plain(place, facts, name, run)
+
+    monkeypatch.setattr(Place, "opened", opened)
+    status, _, err = run("forget", "a")
+    assert status == 3 and "The node a has just come back" in err
+    assert node.ask(Beat(2, "")).status == DONE
     node.close()
 
 

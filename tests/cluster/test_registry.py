@@ -184,7 +184,7 @@ def test_the_protocol_rises_when_all_nodes_know_it_and_then_refuses_older_ones(e
 RUNS = [("a", "r1"), ("a", "r2"), ("b", "q1")]
 ENTRIES = ["", "1", "1 a r1", "2 a r1", "2 a r2", "2", "3 b q1"]
 REQUESTS = st.one_of(
-    st.builds(Look), st.builds(Leave),
+    st.builds(Look), st.builds(Leave, st.sampled_from(["", "r1 1", "r2 0", "q1 1"])),
     st.builds(Join, st.sampled_from(["", "r1 0", "r1 1", "r1 2", "r2 0", "q1 1"]), st.just(TEXT)),
     st.builds(Beat, st.integers(1, 4), st.sampled_from(["", Announcement(3).text])),
     st.builds(Change, st.integers(0, 1), st.sampled_from(ENTRIES), st.sampled_from(ENTRIES[1:]), st.just("")))
@@ -245,6 +245,20 @@ def test_a_name_is_used_until_its_beat_is_named_as_dead(empty: Redis) -> None:
     assert second.ask(Join("r1 2", TEXT)).status == DONE
     assert first.ask(Beat(3, "")).status == USED
     assert first.ask(Change(0, "", "1 a r1")).status == USED
+
+
+def test_a_node_that_has_come_back_is_not_removed(empty: Redis) -> None:
+    node, operator = open_registry(empty), open_registry(empty)
+    node.ask(Join("", TEXT))
+    node.ask(Beat(1, ""))
+    assert operator.ask(Leave("r1 0")).status == CHANGED
+    assert node.ask(Beat(2, "")).status == DONE
+    again = open_registry(empty, run="r2")
+    again.ask(Join("r1 2", TEXT))
+    assert operator.ask(Leave("r1 2")).status == CHANGED
+    assert again.ask(Beat(1, "")).status == DONE
+    assert open_registry(empty, run="r2").ask(Leave("r2 1")).status == DONE
+    assert again.ask(Beat(2, "")).status == UNKNOWN
 
 
 def test_a_worker_has_one_node(empty: Redis) -> None:

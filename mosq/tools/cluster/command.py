@@ -136,7 +136,7 @@ def forget(address: str, cluster_name: str, password_file: str | None, secret_fi
     """Remove the name of a dead NODE from the cluster in the Redis at ADDRESS. Watches it for some seconds first."""
     from mosq.cluster.entries import run_of
     from mosq.cluster.overview import beats_of
-    from mosq.cluster.requests import Leave
+    from mosq.cluster.requests import CHANGED, DONE, Leave
 
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
@@ -150,7 +150,11 @@ def forget(address: str, cluster_name: str, password_file: str | None, secret_fi
             time.sleep(facts.terms.beat_s)
             if beats_of(registry).get(node, beat) != beat:
                 raise RefusedError(f"the node {node} lives; SIGTERM lets it leave")
-        place.opened(facts, node, run_of(beat)).ask(Leave())
+        status = place.opened(facts, node, run_of(beat)).ask(Leave(beat)).status
+        if status == CHANGED:
+            raise RefusedError(f"the node {node} has just come back; SIGTERM lets it leave")
+        if status != DONE:
+            raise AwayError("the cluster was removed from Redis, or created again")
     click.echo(f"The node {node} is forgotten.")
 
 
