@@ -53,6 +53,7 @@ from mosq.cluster.requests import (
 )
 from mosq.cluster.sight import Observer
 from mosq.cluster.terms import Terms
+from mosq.log_types import NOTICE, WARNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,12 +97,12 @@ class NameUsedError(RefusedError):
 
 
 class Member:
-    """This node. `count`: the workers of the cluster. `report` gets lines for the log. `places` gets where each worker
-    is, when that changes; None: its process has ended for sure. Each node of a simulation has a log and random numbers
-    of its own, so they are parameters too."""
+    """This node. `count`: the workers of the cluster. `report` gets the type and the text of lines for the log. `places`
+    gets where each worker is, when that changes; None: its process has ended for sure. Each node of a simulation has a
+    log and random numbers of its own, so they are parameters too."""
 
     def __init__(self, name: str, run: str, count: int, terms: Terms, workers: "Workers", *,    # parameters: see above
-                 announcement: Announcement | None = None, report: "Callable[[str], object]" = lambda _: None,
+                 announcement: Announcement | None = None, report: "Callable[[int, str], object]" = lambda *_: None,
                  places: "Callable[[dict[int, Where | None]], object]" = lambda _: None,
                  random_bits: "Callable[[int], int]" = secrets.randbits) -> None:
         self.name, self.run, self.count, self.terms = name, run, count, terms
@@ -165,7 +166,8 @@ class Member:
         """Kill all workers if the lease is over. Each other call does this first."""
         if self._running and now_s >= self.lease_until_s:
             self._kill_all()
-            self._report("The lease of this node is over: no beat was confirmed in time. Its workers were killed.")
+            self._report(WARNING, "The lease of this node is over: no beat was confirmed in time. Its workers were "
+                                  "killed.")
 
     def wake_s(self) -> float:
         """Return when `turn` has something to do, while no request waits for its answer."""
@@ -227,7 +229,7 @@ class Member:
     def _trouble_is(self, text: str) -> None:
         if text != self._trouble:
             self._trouble = text
-            self._report(text or "Redis answers again.")
+            self._report(WARNING if text else NOTICE, text or "Redis answers again.")
 
     # ---- joining
 
@@ -256,7 +258,6 @@ class Member:
     def _lose_name(self, text: str) -> None:
         self.error = NameUsedError(text)
         self.end()
-        self._report(f"Error: {text}")
 
     # ---- beats and the view
 
@@ -283,7 +284,7 @@ class Member:
         for worker, entry in list(self._running.items()):
             if view.workers.get(worker, "") != entry:
                 self._kill([worker])
-                self._report(f"Worker {worker + 1} has another node now, and was killed here.")
+                self._report(NOTICE, f"Worker {worker + 1} has another node now, and was killed here.")
         dead = self.observer.dead
         living = {name: run_of(beat) for name, beat in view.beats.items() if name == self.name or not dead(name)}
         table = view.workers, view.announcements, living
@@ -330,7 +331,7 @@ class Member:
         if now_s - self._calm_s >= calm_s and all(self.observer.steady(name) for name in takers):
             move = placement.next_move(takers, self._owners)
             if move is not None and move.giver == self.name and move.worker in self._running:
-                self._report(f"Worker {move.worker + 1} goes to {move.taker}.")
+                self._report(NOTICE, f"Worker {move.worker + 1} goes to {move.taker}.")
                 self._stop(move.worker)
 
     # ---- workers
@@ -349,7 +350,7 @@ class Member:
             elif now_s < self.lease_until_s:
                 owner = entry_of(request.expected).name
                 if owner not in ("", self.name):
-                    self._report(f"Worker {request.worker + 1} of node {owner}, which is dead, starts here.")
+                    self._report(NOTICE, f"Worker {request.worker + 1} of node {owner}, which is dead, starts here.")
                 self._running[request.worker] = request.entry
                 self._workers.start(request.worker, entry.token, self.lease_until_s)
         else:

@@ -131,16 +131,6 @@ class Registry:
                                f"mosq knows {low} to {high}")
         self._id = fields["id"]
 
-    def raise_protocol(self, to: int) -> str:
-        """Raise the protocol of the cluster after all nodes have a version that knows it. Return the name of a node
-        that does not; empty: it is done."""
-        answer = self._run(scripts.RAISE, [self._id, to])[1]
-        if answer[0] == "done":
-            return ""
-        if answer[0] == "changed":
-            return str(answer[1])
-        raise RefusedError(f"Redis has no cluster with the name {self.cluster}, or another one than before")
-
     def _fields(self) -> dict[str, str]:
         fields = _pairs(self._run(None, ["HGETALL", self._keys[0]])[1])
         if not fields:
@@ -234,8 +224,7 @@ class Registry:
             client = self._client_to(place)
             try:
                 _source(client.execute_command("INFO", "replication"))
-                self._hashes = {text: client.script_load(text) for text in
-                                (scripts.CREATE, scripts.RAISE, *NAMES.values())}
+                self._hashes = {text: client.script_load(text) for text in (scripts.CREATE, *NAMES.values())}
             except (RedisError, OSError, AwayError) as error:
                 errors.append(self._without_secrets(error))
                 client.close()

@@ -78,19 +78,6 @@ end
 return {'done'}
 """
 
-# protocol: raises it, if every node that is known understands it. Returns 'done', or the name of a node that does not
-RAISE = _CHECK + """
-local nodes = redis.call('HGETALL', KEYS[3])
-for place = 1, #nodes, 2 do
-    local known = cjson.decode(nodes[place + 1])['protocols']
-    if tonumber(ARGV[2]) > known[2] then return {'changed', nodes[place]} end
-end
-if tonumber(ARGV[2]) > tonumber(redis.call('HGET', KEYS[1], 'protocol')) then
-    redis.call('HSET', KEYS[1], 'protocol', ARGV[2])
-end
-return {'done'}
-"""
-
 
 def keys_of(cluster: str) -> list[str]:
     """Return the keys of a cluster, in the order in which the scripts expect them."""

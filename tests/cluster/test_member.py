@@ -8,6 +8,7 @@ from mosq.cluster.entries import Announcement, Entry, announcement_of, entry_of,
 from mosq.cluster.member import Member, NameUsedError, Where
 from mosq.cluster.requests import Beat, Change, Join, Leave, Look, Request
 from mosq.cluster.terms import Terms
+from mosq.log_types import NOTICE, WARNING
 from tests.cluster.model import State, apply
 
 TERMS = Terms(lease_s=4.0, margin_s=2.0)
@@ -42,10 +43,15 @@ class One:
         self.asked: list[Request] = []
         self.tokens: dict[int, int] = {}    # of the last start of each worker
         self.lines: list[str] = []
+        self.kinds: list[int] = []          # of the lines
         self.places: list[dict[int, Where | None]] = []         # each change
         self.until_s = 0.0
-        self.member = Member(name, run, count, TERMS, self, announcement=announcement, report=self.lines.append, places=self.places.append,
+        self.member = Member(name, run, count, TERMS, self, announcement=announcement, report=self.report, places=self.places.append,
                              random_bits=lambda _: 7)
+
+    def report(self, kind: int, text: str) -> None:
+        self.kinds.append(kind)
+        self.lines.append(text)
 
     def step(self) -> None:
         """Ask until there is nothing to ask."""
@@ -129,6 +135,7 @@ def test_the_lease_ends_without_redis_and_workers_start_again_with_other_tokens(
     token = next_token(next_token(0, 7), 7)
     assert node.calls == [("start", 0, token), ("start", 1, token)]
     assert node.lines[-1] == "Redis answers again."
+    assert node.kinds == [WARNING, WARNING, NOTICE]
 
 
 def test_a_node_that_was_stopped_for_long_kills_before_it_asks() -> None:
@@ -158,6 +165,7 @@ def test_a_worker_with_another_node_in_the_table_is_killed() -> None:
     steps.run(1)
     assert node.names() == [("kill", 1)]
     assert node.lines == ["Worker 2 has another node now, and was killed here."]
+    assert node.kinds == [NOTICE]
 
 
 def test_a_worker_that_ended_starts_again_with_another_token() -> None:
@@ -235,6 +243,7 @@ def test_a_node_whose_name_was_taken_ends() -> None:
     steps.run(1)
     assert node.names() == [("kill", 0), ("kill", 1)]
     assert str(node.member.error) == "another process has joined as a, because this one gave no sign of life"
+    assert [line for line in node.lines if "another process" in line] == []     # the program that runs the node logs it
     assert other.member.error is None
 
 
@@ -300,6 +309,7 @@ def test_a_redis_without_the_cluster_ends_the_lease_and_is_reported_once(state: 
     steps.run(8)
     assert node.names() == [("kill", 0), ("kill", 1)]
     assert node.lines.count(line) == 1
+    assert node.kinds[node.lines.index(line)] == WARNING
     assert steps.state == state
     steps.state = before
     steps.run(2)
