@@ -34,6 +34,8 @@ from mosq.cluster.entries import (
     announcement_of,
     entry_of,
     next_token,
+    place_in,
+    read_announcement,
     run_of,
     text_of,
 )
@@ -88,7 +90,8 @@ JOINING, WATCHING, PRESENT, OUT = "joining", "watching", "present", "out"
 class Where(NamedTuple):
     """The place of a worker's process."""
 
-    address: str                # of its node, as the node has announced it
+    host: str
+    port: int
     token: int
 
 
@@ -127,6 +130,7 @@ class Member:
         self._takers: dict[str, int] = {}
         self._calm_s = 0.0              # since when it has not changed
         self._trouble = ""              # that was reported last
+        self._strange: dict[str, str] = {}      # announcements that were reported, by node
 
     # ---- for the program around it
 
@@ -292,10 +296,20 @@ class Member:
             self._table, self._calm_s = table, now_s
             self._owners, self._takers = _owners(view, living, self.count), _takers(view, living)
             self._places(_places(view, self._owners))
+            self._report_strange(view.announcements)
         self._todo = []
         if self.observer.settled():
             self._place(view)
             self._give_away(now_s)
+
+    def _report_strange(self, announcements: dict[str, str]) -> None:
+        """Report each announcement that has something that this version cannot use, once."""
+        strange = {name: text for name, text in announcements.items() if read_announcement(text)[1]}
+        for name, text in strange.items():
+            if self._strange.get(name) != text:
+                self._report(WARNING, f"The node {name} announces values that this version of mosq does not understand, "
+                                      f"and they are left out: {read_announcement(text)[1]}. Upgrade the older nodes.")
+        self._strange = strange
 
     def _place(self, view: "View") -> None:
         """Claim what this node shall have: workers without a node, and its own that do not run. Return those that it
@@ -378,13 +392,13 @@ def _owners(view: "View", living: dict[str, str], count: int) -> list[str | None
 
 
 def _places(view: "View", owners: list[str | None]) -> dict[int, Where | None]:
-    """Return where each worker is. One whose node announces no address is left out."""
+    """Return where each worker is. One whose node announces no address, or none that can be used, is left out."""
     found: dict[int, Where | None] = {}
     for worker, name in enumerate(owners):
         if name is None:
             found[worker] = None
-        elif address := announcement_of(view.announcements[name]).address:
-            found[worker] = Where(address, entry_of(view.workers[worker]).token)
+        elif place := place_in(announcement_of(view.announcements[name]).address, worker):
+            found[worker] = Where(*place, entry_of(view.workers[worker]).token)
     return found
 
 

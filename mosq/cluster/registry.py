@@ -24,7 +24,7 @@ from redis.sentinel import Sentinel
 
 from mosq.cluster import scripts
 from mosq.cluster.address import Address
-from mosq.cluster.entries import announcement_of, check_name, entry_of
+from mosq.cluster.entries import check_name, entry_of
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.requests import Answer, Beat, Change, Join, Leave, Look, View
 from mosq.cluster.terms import Terms
@@ -288,14 +288,13 @@ def _pairs(flat: "Sequence[str] | dict[str, str]") -> dict[str, str]:
 
 
 def _view(source: str, hashes: "Sequence[Sequence[str]]") -> View:
-    """Read all hashes. Raises AwayError if a program other than mosq has written to them."""
+    """Read all hashes. Raises AwayError if a program other than mosq has written to the table of workers. A node without
+    an announcement has an empty one, until it announces itself again."""
     beats, announcements, workers = map(_pairs, hashes)
     try:
-        for name in beats:
-            announcement_of(announcements[name])
         table = {int(worker): entry for worker, entry in workers.items()}
         for entry in table.values():
             entry_of(entry)
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise AwayError(f"the data of the cluster in Redis are damaged: {error!r}") from None
-    return View(source, beats, announcements, table)
+    return View(source, beats, {name: announcements.get(name, "") for name in beats}, table)

@@ -45,7 +45,7 @@ def node_of(redis: Redis, name: str) -> Registry:
     """Return a node that has joined and beats when the test asks for it."""
     registry = Registry(Address((("127.0.0.1", redis.port),)), "mosq", name, f"run{name}", TERMS)
     registry.open(2)
-    registry.ask(Join("", Announcement(3, address="host:1885", version="0.2.0").text))
+    registry.ask(Join("", Announcement(3, address="host 1885", version="0.2.0").text))
     return registry
 
 
@@ -68,11 +68,11 @@ def test_a_silent_node_is_shown_and_forgotten(run: Command, redis: Redis) -> Non
     status, out, _ = run("status", "--json")
     found = json.loads(out)
     assert status == 1
-    assert found["nodes"] == [{"name": "a", "alive": False, "leaving": False, "capacity": 3, "version": "0.2.0", "address": "host:1885",
+    assert found["nodes"] == [{"name": "a", "alive": False, "leaving": False, "capacity": 3, "version": "0.2.0", "address": "host 1885",
                                "workers": [2]}]
     assert found["trouble"] == ["The node a gives no sign of life.", "Workers 1, 2: no living node runs them."]
     status, out, _ = run("status")
-    assert out.splitlines()[2].split() == ["a", "silent", "3", "2", "0.2.0", "host:1885"]
+    assert out.splitlines()[2].split() == ["a", "silent", "3", "2", "0.2.0", "host", "1885"]
     status, out, err = run("forget", "b")
     assert status == 3 and "has no node b" in err
     assert run("forget", "a") == (0, "The node a is forgotten.\n", "")

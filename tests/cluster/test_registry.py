@@ -273,7 +273,7 @@ def test_a_worker_has_one_node(empty: Redis) -> None:
 def test_data_that_another_program_has_written_are_refused(empty: Redis) -> None:
     registry = open_registry(empty)
     registry.ask(Join("", TEXT))
-    for key, field, value in (("workers", "0", "x y z"), ("workers", "x", "1"), ("announcements", "a", "{"), ("beats", "b", "r 1")):
+    for key, field, value in (("workers", "0", "x y z"), ("workers", "x", "1"), ("workers", "1", "z")):
         before = empty.client.hget(f"mosq:{{c}}:{key}", field)
         empty.client.hset(f"mosq:{{c}}:{key}", field, value)
         with pytest.raises(AwayError, match="damaged"):
@@ -282,6 +282,16 @@ def test_data_that_another_program_has_written_are_refused(empty: Redis) -> None
         if before is not None:
             empty.client.hset(f"mosq:{{c}}:{key}", field, before)
     assert registry.ask(Look()).status == DONE
+
+
+def test_a_strange_announcement_and_a_missing_one_are_read(empty: Redis) -> None:
+    registry = open_registry(empty)
+    registry.ask(Join("", TEXT))
+    empty.client.hset("mosq:{c}:announcements", mapping={"a": "{", "gone": TEXT})
+    empty.client.hset("mosq:{c}:beats", "b", "r 1")
+    view = registry.ask(Look()).view
+    assert view is not None
+    assert view.announcements == {"a": "{", "b": ""}
 
 
 # ---- faults of Redis

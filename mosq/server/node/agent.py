@@ -2,7 +2,7 @@
 
     agent -> parent    report TYPE TEXT; opened (the values of the cluster); refused TEXT (this node may not join)
                        start WORKER TOKEN; stop WORKER; kill WORKERS NUMBER; left (this node has left or is stopped)
-                       places PLACES (of the workers whose place has changed: node.wires.place_of)
+                       places PLACES (of the workers whose place has changed: host, port and token; None: no process)
     parent -> agent    go (the listeners are open: join); ended WORKER TOKEN; killed NUMBER; leave; stop
 
 Workers have numbers from 0 here. The process ends with the channel, and then its lease ends, too.
@@ -21,7 +21,6 @@ from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.member import Member
 from mosq.cluster.terms import Terms
 from mosq.log_types import WARNING
-from mosq.server.node.wires import place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ class NodeAgent:
         new = {worker: where for worker, where in places.items() if self._places.get(worker, ()) != where}
         self._places.update(new)
         if new:
-            self._send({"is": "places", "places": {worker: place_of(worker, where) for worker, where in new.items()}})
+            self._send({"is": "places", "places": new})
 
     def _report(self, kind: int, text: str) -> None:
         self._send({"is": "report", "type": kind, "text": f"Warning: {text}" if kind == WARNING else text})
