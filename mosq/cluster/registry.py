@@ -142,8 +142,9 @@ class Registry:
         if "proof" not in fields:
             raise RefusedError(f"the key {self._keys[0]} in Redis is not that of a cluster of mosq")
         if not hmac.compare_digest(fields["proof"], self._proof(fields["salt"])):
-            raise RefusedError(f"the cluster {self.cluster} has another secret: it is another cluster, or the secret "
-                               "of this node is wrong")
+            raise RefusedError(f"the cluster {self.cluster} has another secret: it is another cluster, or the file with "
+                               "the secret is missing or wrong (--secret-file of a command, cluster_secret_file of a "
+                               "node)")
 
     def _check(self, workers: int, fields: dict[str, str]) -> None:
         self._check_secret(fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from mosq.cluster.requests import DONE, Beat, Change, Join
 from mosq.cluster.terms import Terms
 from mosq.tools.cluster.command import Place
 from tests.cluster.servers import Redis
-from tests.harness.broker import free_port
+from tests.harness.broker import ROOT, free_port
 
 pytestmark = pytest.mark.part("redis")
 
@@ -41,9 +42,9 @@ def run(redis: Redis, capsys: pytest.CaptureFixture[str]) -> Command:
     return run_command
 
 
-def node_of(redis: Redis, name: str) -> Registry:
+def node_of(redis: Redis, name: str, secret: bytes = b"") -> Registry:
     """Return a node that has joined and beats when the test asks for it."""
-    registry = Registry(Address((("127.0.0.1", redis.port),)), "mosq", name, f"run{name}", TERMS)
+    registry = Registry(Address((("127.0.0.1", redis.port),)), "mosq", name, f"run{name}", TERMS, secret=secret)
     registry.open(2)
     registry.ask(Join("", Announcement(3, address="host 1885", version="0.2.0").text))
     return registry
@@ -112,6 +113,17 @@ def test_a_node_that_comes_back_at_the_last_moment_is_not_forgotten(run: Command
     node.close()
 
 
+def test_the_commands_of_the_page_fit_a_cluster_with_a_secret(run: Command, redis: Redis, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s" * 40)
+    secret.chmod(0o600)
+    run("create", "--workers", "2", "--lease", "0.5", "--secret-file", str(secret))
+    node_of(redis, "NODE", b"s" * 40).close()
+    for name, status in (("status", 1), ("forget", 0)):
+        [line] = set(re.findall(f"`mosq cluster {name} ADDRESS([^`]*)`", (ROOT / "docs/cluster.md").read_text()))
+        assert run(name, *line.replace("FILE", str(secret)).split())[0] == status
+
+
 def test_a_wrong_secret_a_redis_that_is_away_and_a_wrong_address_are_reported(run: Command, tmp_path: Path,
                                                                              capsys: pytest.CaptureFixture[str]) -> None:
     secret = tmp_path / "secret"
@@ -119,7 +131,7 @@ def test_a_wrong_secret_a_redis_that_is_away_and_a_wrong_address_are_reported(ru
     secret.chmod(0o600)
     run("create", "--workers", "2", "--secret-file", str(secret))
     status, _, err = run("status")
-    assert status == 3 and "has another secret" in err
+    assert status == 3 and "has another secret" in err and "(--secret-file of a command," in err
     secret.chmod(0o604)
     status, _, err = run("status", "--secret-file", str(secret))
     assert status == 3 and "all users may read or write it" in err
