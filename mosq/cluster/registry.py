@@ -208,7 +208,7 @@ class Registry:
             source = _source(info)
         except (RedisError, OSError) as error:
             self.close()
-            raise AwayError(f"Redis at {self._address}: {self._without_secrets(error)}") from None
+            raise AwayError(f"Redis at {self._address}: {self._without_password(error)}") from None
         except AwayError:
             self.close()
             raise
@@ -227,7 +227,7 @@ class Registry:
                 _source(client.execute_command("INFO", "replication"))
                 self._hashes = {text: client.script_load(text) for text in (scripts.CREATE, *NAMES.values())}
             except (RedisError, OSError, AwayError) as error:
-                errors.append(self._without_secrets(error))
+                errors.append(self._without_password(error))
                 client.close()
             else:
                 self._client = client
@@ -260,12 +260,9 @@ class Registry:
             return redis.Redis(unix_socket_path=address.path, **options)
         return redis.Redis(host=place[0], port=place[1], ssl=address.tls, **options)
 
-    def _without_secrets(self, error: Exception) -> str:
-        text = str(error) or type(error).__name__
-        for secret in (self._address.password, self._address.user):
-            if secret:
-                text = text.replace(secret, "***")
-        return text
+    def _without_password(self, error: Exception) -> str:
+        text, password = str(error) or type(error).__name__, self._address.password
+        return text.replace(password, "***") if password else text
 
 
 def _info_of(info: "dict[str, Any] | str") -> "dict[str, Any]":

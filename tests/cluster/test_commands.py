@@ -113,6 +113,16 @@ def test_a_node_that_comes_back_at_the_last_moment_is_not_forgotten(run: Command
     node.close()
 
 
+def test_a_password_in_the_address_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Redis(password="hush") as redis:
+        for address, more, warnings in ((f"redis://:hush@127.0.0.1:{redis.port}", [], 1),
+                                        (f"redis://127.0.0.1:{redis.port}", ["--password-file", str(tmp_path / "password")], 0)):
+            (tmp_path / "password").write_text("hush\n")
+            assert main(["cluster", "create", address, "--workers", "2", *more]) == 0
+            err = capsys.readouterr().err
+            assert err.count("can see the password in ADDRESS") == warnings and "hush" not in err
+
+
 def test_the_commands_of_the_page_fit_a_cluster_with_a_secret(run: Command, redis: Redis, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s" * 40)

@@ -377,6 +377,14 @@ def test_a_user_with_the_documented_rights_is_enough_for_a_cluster_and_a_store()
         assert [entry for entry in server.client.acl_log() if "setinfo" not in str(entry)] == []    # redis-py goes on without
 
 
+def test_an_error_shows_the_name_of_the_user_and_no_password() -> None:
+    with Redis() as server:
+        server.client.execute_command("ACL", "SETUSER", "m", "on", ">hush", "+info")
+        with pytest.raises(AwayError, match="no permissions") as caught:
+            Registry(parse_address(f"redis://m:hush@127.0.0.1:{server.port}"), "c", "a", "r", PATIENT).open(4)
+        assert "hush" not in str(caught.value)
+
+
 def test_a_redis_that_is_out_of_memory_is_away() -> None:
     with Redis("maxmemory-policy noeviction") as server:
         registry = open_registry(server)

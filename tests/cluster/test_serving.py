@@ -295,6 +295,29 @@ def test_a_node_that_does_not_fit_the_cluster_ends_with_the_reason(cluster: Clus
     assert text in node.log()
 
 
+def test_a_file_has_the_password_of_redis(cluster: Cluster) -> None:
+    cluster.redis.client.config_set("requirepass", "hush")
+    node = cluster.node("a", "cluster_password_file {dir}/password\n")
+    (node.dir / "password").write_text("hush\n")
+    node.start()
+    node.wait_serves()
+    publish(node.pinned(cluster.ids("p")[0]), 0, 1)
+    assert "hush" not in node.log()
+
+
+@pytest.mark.parametrize(("name", "status", "text"), [
+    ("missing", 1, "Error: {dir}/missing: No such file or directory"),
+    ("empty", 3, "the first line of {dir}/empty is empty; it must have the password of Redis"),
+])
+def test_a_node_without_its_password_ends_with_the_reason(cluster: Cluster, name: str, status: int, text: str) -> None:
+    node = cluster.node("a", f"cluster_password_file {{dir}}/{name}\n")
+    (node.dir / "empty").write_text("")
+    node.spawn()
+    assert node.process is not None
+    assert node.process.wait(TIMEOUT_S) == status
+    assert text.replace("{dir}", str(node.dir)) in node.log() and "Traceback" not in node.log()
+
+
 def test_a_second_node_of_one_name_ends_with_the_reason(cluster: Cluster) -> None:
     node = cluster.node("a")
     node.start()

@@ -172,6 +172,9 @@ class Place:
             self._secret = read_secret(secret_file) if secret_file is not None else b""
         except (ValueError, OSError) as error:
             raise click.UsageError(str(error)) from None
+        if password_file is None and self._address.password is not None:
+            click.echo("Warning: Other users of this machine can see the password in ADDRESS while the command runs; "
+                       "use --password-file FILE.", err=True)
 
     def registry(self, terms: "Terms | None" = None, replicas: int = 0, name: str = "operator",
                  run: str = "operator") -> "Registry":
