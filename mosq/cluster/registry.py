@@ -2,9 +2,10 @@
 
 A request is three commands in one round trip: INFO (which server is it, and is it the primary), the script, and WAIT.
 It counts only if enough replicas have confirmed it: half of the servers, rounded down. The number of replicas belongs
-to the cluster. So the primary and the replicas that confirm are a majority: Sentinel promotes the replica with the most
-data among a majority, and it has all that counted. With one server alone the number is 0; a restart may lose its last
-writes, and sight.py makes that harmless.
+to the cluster. So the primary and the replicas that confirm are a majority of the servers. A partition may have a
+primary on both sides; each needs these confirmations, so only one of them can extend leases and take claims. Sentinel
+may promote a replica without the last claims: their tokens are not repeated (entries.py), and sight.py observes the
+nodes again. With one server alone the number is 0, and a restart that loses its last writes is as harmless.
 
 Any error ends the connection. The next request looks for the primary again. WAIT counts the writes of its connection
 only, and returns at once on a fresh one: so a lease is extended by a beat, which always writes, and never by a request
@@ -14,6 +15,7 @@ that is sent again.
 import hashlib
 import hmac
 import secrets
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import redis
@@ -31,7 +33,7 @@ from mosq.cluster.terms import Terms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     from mosq.cluster.requests import Request
@@ -119,6 +121,11 @@ class Registry:
             found.append(f"Redis at {self._address} has {replicas} replicas, and the cluster was created for "
                          f"{self._replicas}: if another server becomes the primary, it may lack acknowledged messages. "
                          "Promote none of them, or create a cluster with all that may be promoted (--replicas)")
+        down_s = self._down_after_s()
+        if down_s >= self._terms.lease_s:
+            found.append(f"The Sentinels at {self._address} begin a failover when Redis is away for {down_s:g} s, and "
+                         f"the lease has {self._terms.lease_s:g} s: each failover ends the workers of all nodes. Give "
+                         "`down-after-milliseconds` a lower value, or create a cluster with a longer lease")
         return found
 
     def open(self, workers: int, protocols: tuple[int, int] = (PROTOCOL, PROTOCOL)) -> None:
@@ -240,11 +247,25 @@ class Registry:
             return [None]
         if not address.master:
             return list(address.hosts)
-        options = {"socket_timeout": self._timeout_s / 2, "retry": Retry(NoBackoff(), 0), "protocol": 2,
-                   "ssl": address.tls}
-        sentinel = Sentinel(address.hosts, sentinel_kwargs=options)
-        try:
+        with self._sentinels() as sentinel:
             return [sentinel.discover_master(address.master)]
+
+    def _down_after_s(self) -> float:
+        """Return the seconds after which Sentinel takes Redis for dead; 0: there is no Sentinel, or none answers."""
+        if self._address.master:
+            with self._sentinels() as sentinel:
+                for one in sentinel.sentinels:
+                    with suppress(RedisError, OSError):
+                        return int(one.sentinel_master(self._address.master)["down-after-milliseconds"]) / 1000
+        return 0.0
+
+    @contextmanager
+    def _sentinels(self) -> "Iterator[Sentinel]":
+        options = {"socket_timeout": self._timeout_s / 2, "retry": Retry(NoBackoff(), 0), "protocol": 2,
+                   "ssl": self._address.tls}
+        sentinel = Sentinel(self._address.hosts, sentinel_kwargs=options)
+        try:
+            yield sentinel
         finally:
             for one in sentinel.sentinels:
                 one.close()

@@ -445,6 +445,14 @@ def test_replicas_that_need_not_confirm_are_reported(replicated: list[Redis]) ->
     assert ["has 1 replicas, and the cluster was created for 0" in line for line in registry_of(replicated[0]).check_server()] == [True]
 
 
+def test_a_failover_that_begins_after_the_lease_is_reported(empty: Redis) -> None:
+    with Sentinel(empty, "main", down_after_milliseconds=30_000) as sentinel:
+        address = parse_address(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{sentinel.port}/main")
+        [line] = Registry(address, "c", "a", "r", Terms(30.0)).check_server()
+        assert "begin a failover when Redis is away for 30 s, and the lease has 30 s" in line
+        assert Registry(address, "c", "a", "r", Terms(31.0)).check_server() == []
+
+
 @pytest.mark.parametrize("address", ["redis://h,i", "redis+sentinel://h/main"])
 def test_a_cluster_whose_primary_may_change_needs_replicas(address: str) -> None:
     with pytest.raises(RefusedError, match=r"give the number of all replicas that may be promoted \(--replicas\)"):
