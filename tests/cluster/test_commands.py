@@ -42,9 +42,9 @@ def run(redis: Redis, capsys: pytest.CaptureFixture[str]) -> Command:
     return run_command
 
 
-def node_of(redis: Redis, name: str, secret: bytes = b"") -> Registry:
+def node_of(redis: Redis, name: str, secret: bytes = b"", lease_s: float = TERMS.lease_s) -> Registry:
     """Return a node that has joined and beats when the test asks for it."""
-    registry = Registry(Address((("127.0.0.1", redis.port),)), "mosq", name, f"run{name}", TERMS, secret=secret)
+    registry = Registry(Address((("127.0.0.1", redis.port),)), "mosq", name, f"run{name}", Terms(lease_s, lease_s / 2), secret=secret)
     registry.open(2)
     registry.ask(Join("", Announcement(3, address="host 1885", version="0.2.0").text))
     return registry
@@ -76,7 +76,7 @@ def test_a_silent_node_is_shown_and_forgotten(run: Command, redis: Redis) -> Non
     assert out.splitlines()[2].split() == ["a", "silent", "3", "2", "0.2.0", "host", "1885"]
     status, out, err = run("forget", "b")
     assert status == 3 and "has no node b" in err
-    assert run("forget", "a") == (0, "The node a is forgotten.\n", "")
+    assert run("forget", "a") == (0, "The node a is forgotten.\n", "Watching the node a for 0.75 seconds.\n")
     assert json.loads(run("status", "--json")[1])["nodes"] == []
     node.close()
 
@@ -111,6 +111,24 @@ def test_a_node_that_comes_back_at_the_last_moment_is_not_forgotten(run: Command
     assert status == 3 and "The node a has just come back" in err
     assert node.ask(Beat(2, "")).status == DONE
     node.close()
+
+
+@pytest.mark.parametrize(("command", "line"), [
+    (("status",), "Watching the nodes for up to 480 seconds.\n"), (("forget", "a"), "Watching the node a for 900 seconds.\n"),
+])
+def test_a_long_wait_is_announced(run: Command, redis: Redis, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                  command: tuple[str, ...], line: str) -> None:
+    run("create", "--workers", "2", "--lease", "600")
+    node_of(redis, "a", lease_s=600).close()
+    shown: list[str] = []
+
+    def interrupted(seconds: float) -> None:
+        shown.append(capsys.readouterr().err)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupted)
+    run(*command)
+    assert shown == [line]
 
 
 def test_a_password_in_the_address_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

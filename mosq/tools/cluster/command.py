@@ -110,7 +110,7 @@ def status(                             # parameters: one for each option of the
         context: click.Context, /, address: str, cluster_name: str, password_file: str | None,
         secret_file: str | None, as_json: bool) -> None:
     """Show the nodes of the cluster in the Redis at ADDRESS, the node of each worker, and what needs attention."""
-    from mosq.cluster.overview import observed, overview_of
+    from mosq.cluster.overview import OBSERVED_BEATS, observed, overview_of
 
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
@@ -119,6 +119,7 @@ def status(                             # parameters: one for each option of the
         registry.close()
         registry = place.opened(facts)
         warnings = registry.check_server()
+        announce(f"Watching the nodes for up to {OBSERVED_BEATS * facts.terms.beat_s:g} seconds.")
         found = overview_of(cluster_name, facts, *observed(registry, facts.terms), warnings)
     if as_json:
         import json
@@ -133,7 +134,7 @@ def status(                             # parameters: one for each option of the
 @of_redis
 @click.argument("node")
 def forget(address: str, cluster_name: str, password_file: str | None, secret_file: str | None, node: str) -> None:
-    """Remove the name of a dead NODE from the cluster in the Redis at ADDRESS. Watches it for some seconds first."""
+    """Remove the name of a dead NODE from the cluster in the Redis at ADDRESS. Watches it for 1.5 leases first."""
     from mosq.cluster.entries import run_of
     from mosq.cluster.overview import beats_of
     from mosq.cluster.requests import CHANGED, DONE, Leave
@@ -145,6 +146,7 @@ def forget(address: str, cluster_name: str, password_file: str | None, secret_fi
         beat = beats_of(registry).get(node)
         if beat is None:
             raise RefusedError(f"the cluster {cluster_name} has no node {node}")
+        announce(f"Watching the node {node} for {facts.terms.death_s:g} seconds.")
         until_s = time.monotonic() + facts.terms.death_s
         while time.monotonic() < until_s:
             time.sleep(facts.terms.beat_s)
@@ -208,6 +210,11 @@ def answering() -> "Iterator[None]":
         raise click.exceptions.Exit(EXIT_TROUBLE) from None
     except RefusedError as error:
         raise click.UsageError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
+
+
+def announce(text: str) -> None:
+    """Print a line before a wait, which takes minutes if the lease is long. It is no part of the result."""
+    click.echo(text, err=True)
 
 
 def _show(found: "Overview") -> None:
