@@ -18,6 +18,7 @@ from mosq.cluster.terms import Terms
 from mosq.tools.cluster.command import Place
 from tests.cluster.servers import Redis
 from tests.harness.broker import ROOT, free_port
+from tests.harness.faults import until
 
 pytestmark = pytest.mark.part("redis")
 
@@ -60,6 +61,14 @@ def test_a_cluster_is_created_once_and_shows_what_it_lacks(run: Command) -> None
     assert status == 1
     assert json.loads(out) == {"cluster": "mosq", "workers": 2, "lease_s": 0.5, "margin_s": 0.25, "replicas": 0, "nodes": [],
                                "table": [None, None], "trouble": ["Workers 1, 2: no living node runs them."]}
+
+
+def test_the_replicas_are_compared_with_those_of_the_cluster(run: Command, redis: Redis) -> None:
+    with Redis(f"replicaof 127.0.0.1 {redis.port}") as replica:
+        until(lambda: replica.client.info("replication")["master_link_status"] == "up")
+        assert run("create", "--workers", "2", "--lease", "40", "--replicas", "1")[0] == 0
+        found = json.loads(run("status", "--json")[1])
+        assert (found["replicas"], found["trouble"]) == (1, ["Workers 1, 2: no living node runs them."])
 
 
 def test_a_silent_node_is_shown_and_forgotten(run: Command, redis: Redis) -> None:
