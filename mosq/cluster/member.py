@@ -100,9 +100,9 @@ class NameUsedError(RefusedError):
 
 
 class Member:
-    """This node. `count`: the workers of the cluster. `report` gets the type and the text of lines for the log. `places`
-    gets where each worker is, when that changes; None: its process has ended for sure. Each node of a simulation has a
-    log and random numbers of its own, so they are parameters too."""
+    """This node. `count`: the workers of the cluster. `report` gets the type and the text of lines for the log.
+    `places` gets where each worker is, when that changes; None: its process has ended for sure. Each node of a
+    simulation has a log and random numbers of its own, so they are parameters too."""
 
     def __init__(self, name: str, run: str, count: int, terms: Terms, workers: "Workers", *,    # parameters: see above
                  announcement: Announcement | None = None, report: "Callable[[int, str], object]" = lambda *_: None,
@@ -307,8 +307,8 @@ class Member:
         strange = {name: text for name, text in announcements.items() if read_announcement(text)[1]}
         for name, text in strange.items():
             if self._strange.get(name) != text:
-                self._report(WARNING, f"The node {name} announces values that this version of mosq does not understand, "
-                                      f"and they are left out: {read_announcement(text)[1]}. Upgrade the older nodes.")
+                self._report(WARNING, f"The node {name} announces values that this version of mosq does not understand "
+                                      f"and leaves out: {read_announcement(text)[1]}. Upgrade the older nodes.")
         self._strange = strange
 
     def _place(self, view: "View") -> None:

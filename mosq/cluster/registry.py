@@ -149,9 +149,9 @@ class Registry:
         if "proof" not in fields:
             raise RefusedError(f"the key {self._keys[0]} in Redis is not that of a cluster of mosq")
         if not hmac.compare_digest(fields["proof"], self._proof(fields["salt"])):
-            raise RefusedError(f"the cluster {self.cluster} has another secret: it is another cluster, or the file with "
-                               "the secret is missing or wrong (--secret-file of a command, cluster_secret_file of a "
-                               "node)")
+            raise RefusedError(f"the cluster {self.cluster} has another secret: it is another cluster, or the file "
+                               "with the secret is missing or wrong (--secret-file of a command, cluster_secret_file "
+                               "of a node)")
 
     def _check(self, workers: int, fields: dict[str, str]) -> None:
         self._check_secret(fields)
@@ -307,8 +307,8 @@ def _pairs(flat: "Sequence[str] | dict[str, str]") -> dict[str, str]:
 
 
 def _view(source: str, hashes: "Sequence[Sequence[str]]") -> View:
-    """Read all hashes. Raises AwayError if a program other than mosq has written to the table of workers. A node without
-    an announcement has an empty one, until it announces itself again."""
+    """Read all hashes. Raises AwayError if a program other than mosq has written to the table of workers. A node
+    without an announcement has an empty one, until it announces itself again."""
     beats, announcements, workers = map(_pairs, hashes)
     try:
         table = {int(worker): entry for worker, entry in workers.items()}
