@@ -7,8 +7,8 @@
     redis+unix://[USER:PASSWORD@]/PATH[?db=DB]                      a unix socket
 
 User and password are those of Redis; reserved characters in them are written as %XX. A password alone is `:PASSWORD@`.
-A file may have the password instead. Sentinels must answer without a password. No error and no `str` shows the user or
-the password.
+A file may have the password instead. Sentinels must answer without a password. No error and no `str` shows the
+password.
 """
 
 from dataclasses import dataclass, field
@@ -32,6 +32,11 @@ class Address:
     user: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
 
+    @property
+    def can_fail_over(self) -> bool:
+        """Return whether another server of this address may become the primary."""
+        return bool(self.master) or len(self.hosts) > 1
+
     def __str__(self) -> str:
         if self.path:
             return f"redis+unix://{self.path}?db={self.db}"
@@ -40,9 +45,9 @@ class Address:
         return f"{scheme}://{hosts}/{self.master + '/' if self.master else ''}{self.db}"
 
 
-def parse_address(text: str, password_file: str | None = None) -> Address:
+def parse_address(text: str, password_file: str | None = None, *, reads: bool = True) -> Address:
     """Read an address. Raises ValueError with a text that shows no password. `password_file`: has the password in its
-    first line; OSError if it cannot be read."""
+    first line; OSError if it cannot be read. Without `reads` it is not opened, and the address has no password."""
     scheme, separator, rest = text.partition("://")
     if not separator or scheme not in ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+unix"):
         raise ValueError(f"the address of Redis begins with {FORMS}")
@@ -51,8 +56,8 @@ def parse_address(text: str, password_file: str | None = None) -> Address:
     if password_file is not None:
         if password is not None:
             raise ValueError("the address of Redis has a password, and there is a file with a password too")
-        password = _read_password(password_file)
-    if user is not None and password is None:
+        password = _read_password(password_file) if reads else None
+    elif user is not None and password is None:
         raise ValueError("the address of Redis has a user without a password")
     if "#" in place or ("?" in place and scheme != "redis+unix"):
         raise ValueError("the address of Redis has a '?' or '#' behind its host; write one in a password as %3F or %23")

@@ -14,8 +14,14 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 RANDOM_BITS = 24                # of a token, the lower ones
 TOKEN_BITS = 53                 # Lua's numbers keep so many: the store of a worker may compare tokens there
+CAPACITY_MAX, PORT_MAX = 1000, 65535
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 NAME_RULE = "1 to 64 letters, digits, dots, underscores or hyphens, with a letter or digit in front"
 
@@ -64,11 +70,11 @@ class Announcement:
     leaving: bool = False       # it gives its workers away
     protocols: tuple[int, int] = (1, 1)     # the lowest and the highest protocol of a cluster that it knows
     version: str = ""           # of mosq
-    address: str = ""           # for other nodes
+    address: str = ""           # for other nodes: `HOST PORT`
 
     def __post_init__(self) -> None:
-        if not 1 <= self.capacity <= 1000:
-            raise ValueError("the capacity of a node is a number from 1 to 1000")
+        if not 1 <= self.capacity <= CAPACITY_MAX:
+            raise ValueError(f"the capacity of a node is a number from 1 to {CAPACITY_MAX}")
 
     @cached_property
     def text(self) -> str:
@@ -77,12 +83,45 @@ class Announcement:
 
 
 @lru_cache(1024)
+def read_announcement(text: str) -> tuple[Announcement, str]:
+    """Read an announcement, perhaps of a later version of mosq. Return it, and the names of fields that could not be
+    used; they have their defaults. So one strange node does not end the others. Unknown fields are left out."""
+    try:
+        fields = json.loads(text)
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        return Announcement(), "all of them"
+    usable = {name: fields[name] for name, fits in _FITS.items() if name in fields and fits(fields[name])}
+    if "protocols" in usable:
+        usable["protocols"] = tuple(usable["protocols"])
+    return Announcement(**usable), ", ".join(name for name in _FITS if name in fields and name not in usable)
+
+
 def announcement_of(text: str) -> Announcement:
-    """Read an announcement. Fields of a later version of mosq are left out. Raises ValueError."""
-    fields = json.loads(text)
-    known = {name: fields[name] for name in Announcement.__dataclass_fields__ if name in fields}
-    low, high = known.pop("protocols", (1, 1))
-    return Announcement(protocols=(int(low), int(high)), **known)
+    """Return an announcement without what could not be used in it."""
+    return read_announcement(text)[0]
+
+
+def place_in(address: str, worker: int) -> tuple[str, int] | None:
+    """Return the host and the port of a worker, whose node announces `HOST PORT`; None for another text."""
+    host, _, port = address.partition(" ")
+    if not (host and port.isascii() and port.isdecimal() and len(port) <= 5 and 1 <= int(port) <= PORT_MAX - worker):
+        return None
+    return host, int(port) + worker
+
+
+def _is_number(value: object, most: float = float("inf")) -> bool:
+    return type(value) is int and 1 <= value <= most
+
+
+_FITS: "dict[str, Callable[[Any], bool]]" = {       # field of an announcement -> whether a value can be used
+    "capacity": lambda value: _is_number(value, CAPACITY_MAX),
+    "leaving": lambda value: type(value) is bool,
+    "protocols": lambda value: type(value) is list and len(value) == 2 and all(map(_is_number, value)),
+    "version": lambda value: type(value) is str,
+    "address": lambda value: type(value) is str and (not value or place_in(value, 0) is not None),
+}
 
 
 def check_name(name: str, of_what: str) -> str:

@@ -34,6 +34,8 @@ from mosq.cluster.entries import (
     announcement_of,
     entry_of,
     next_token,
+    place_in,
+    read_announcement,
     run_of,
     text_of,
 )
@@ -53,6 +55,7 @@ from mosq.cluster.requests import (
 )
 from mosq.cluster.sight import Observer
 from mosq.cluster.terms import SLOW_S, Terms
+from mosq.log_types import NOTICE, WARNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,7 +91,8 @@ SLOW_BEATS = 5                  # slow or quick answers in a row that are report
 class Where(NamedTuple):
     """The place of a worker's process."""
 
-    address: str                # of its node, as the node has announced it
+    host: str
+    port: int
     token: int
 
 
@@ -97,12 +101,12 @@ class NameUsedError(RefusedError):
 
 
 class Member:
-    """This node. `count`: the workers of the cluster. `report` gets lines for the log. `places` gets where each worker
-    is, when that changes; None: its process has ended for sure. Each node of a simulation has a log and random numbers
-    of its own, so they are parameters too."""
+    """This node. `count`: the workers of the cluster. `report` gets the type and the text of lines for the log.
+    `places` gets where each worker is, when that changes; None: its process has ended for sure. Each node of a
+    simulation has a log and random numbers of its own, so they are parameters too."""
 
     def __init__(self, name: str, run: str, count: int, terms: Terms, workers: "Workers", *,    # parameters: see above
-                 announcement: Announcement | None = None, report: "Callable[[str], object]" = lambda _: None,
+                 announcement: Announcement | None = None, report: "Callable[[int, str], object]" = lambda *_: None,
                  places: "Callable[[dict[int, Where | None]], object]" = lambda _: None,
                  random_bits: "Callable[[int], int]" = secrets.randbits) -> None:
         self.name, self.run, self.count, self.terms = name, run, count, terms
@@ -131,6 +135,7 @@ class Member:
         self._trouble = ""              # that was reported last
         self._slow = False              # Redis was reported as slow
         self._unlike = 0                # answers in a row that were slow or quick, unlike what was reported
+        self._strange: dict[str, str] = {}      # announcements that were reported, by node
 
     # ---- for the program around it
 
@@ -191,7 +196,8 @@ class Member:
         """Kill all workers if the lease is over. Each other call does this first."""
         if self._running and now_s >= self.lease_until_s:
             self._kill_all()
-            self._report("The lease of this node is over: no beat was confirmed in time. Its workers were killed.")
+            self._report(WARNING, "The lease of this node is over: no beat was confirmed in time. Its workers were "
+                                  "killed.")
 
     def wake_s(self) -> float:
         """Return when `turn` has something to do, while no request waits for its answer."""
@@ -253,7 +259,7 @@ class Member:
     def _trouble_is(self, text: str) -> None:
         if text != self._trouble:
             self._trouble = text
-            self._report(text or "Redis answers again.")
+            self._report(WARNING if text else NOTICE, text or "Redis answers again.")
 
     # ---- joining
 
@@ -282,7 +288,6 @@ class Member:
     def _lose_name(self, text: str) -> None:
         self.error = NameUsedError(text)
         self.end()
-        self._report(f"Error: {text}")
 
     # ---- beats and the view
 
@@ -305,8 +310,11 @@ class Member:
         self._unlike = self._unlike + 1 if (took_s >= SLOW_S) != self._slow else 0
         if self._unlike == SLOW_BEATS:
             self._slow, self._unlike = not self._slow, 0
-            self._report(f"Redis is slow: its answers take {took_s * 1000:.0f} ms, and each acknowledgement waits for "
-                         "one." if self._slow else "Redis is quick again.")
+            if self._slow:
+                self._report(WARNING, f"Redis is slow: its answers take {took_s * 1000:.0f} ms, and each acknowledgement "
+                                      "waits for one.")
+            else:
+                self._report(NOTICE, "Redis is quick again.")
 
     def _extend(self, now_s: float, until_s: float) -> None:
         self.lease_until_s = until_s
@@ -319,7 +327,7 @@ class Member:
         for worker, entry in list(self._running.items()):
             if view.workers.get(worker, "") != entry:
                 self._kill([worker])
-                self._report(f"Worker {worker + 1} has another node now, and was killed here.")
+                self._report(NOTICE, f"Worker {worker + 1} has another node now, and was killed here.")
         dead = self.observer.dead
         living = {name: run_of(beat) for name, beat in view.beats.items() if name == self.name or not dead(name)}
         table = view.workers, view.announcements, living
@@ -327,6 +335,7 @@ class Member:
             self._table, self._calm_s = table, now_s
             self._owners, self._takers = _owners(view, living, self.count), _takers(view, living)
             self._places(_places(view, self._owners))
+            self._report_strange(view.announcements)
         self._todo = []
         if self.observer.settled():
             self._place(view)
@@ -337,8 +346,17 @@ class Member:
         if away != self.away:
             self.away = away
             self.announcement = replace(self.announcement, leaving=away or self._leaving)
-            self._report("This node was sent away: it gives its workers to others, and starts none." if away else
+            self._report(NOTICE, "This node was sent away: it gives its workers to others, and starts none." if away else
                          "This node may have workers again.")
+
+    def _report_strange(self, announcements: dict[str, str]) -> None:
+        """Report each announcement that has something that this version cannot use, once."""
+        strange = {name: text for name, text in announcements.items() if read_announcement(text)[1]}
+        for name, text in strange.items():
+            if self._strange.get(name) != text:
+                self._report(WARNING, f"The node {name} announces values that this version of mosq does not understand "
+                                      f"and leaves out: {read_announcement(text)[1]}. Upgrade the older nodes.")
+        self._strange = strange
 
     def _place(self, view: "View") -> None:
         """Claim what this node shall have: workers without a node, and its own that do not run. Return those that it
@@ -374,7 +392,7 @@ class Member:
         if now_s - self._calm_s >= calm_s and all(self.observer.steady(name) for name in takers):
             move = placement.next_move(takers, self._owners)
             if move is not None and move.giver == self.name and move.worker in self._running:
-                self._report(f"Worker {move.worker + 1} goes to {move.taker}.")
+                self._report(NOTICE, f"Worker {move.worker + 1} goes to {move.taker}.")
                 self._stop(move.worker)
 
     # ---- workers
@@ -393,7 +411,7 @@ class Member:
             elif now_s < self.lease_until_s:
                 owner = entry_of(request.expected).name
                 if owner not in ("", self.name):
-                    self._report(f"Worker {request.worker + 1} of node {owner}, which is dead, starts here.")
+                    self._report(NOTICE, f"Worker {request.worker + 1} of node {owner}, which is dead, starts here.")
                 self._running[request.worker] = request.entry
                 self._workers.start(request.worker, entry.token, self.lease_until_s)
         else:
@@ -421,13 +439,13 @@ def _owners(view: "View", living: dict[str, str], count: int) -> list[str | None
 
 
 def _places(view: "View", owners: list[str | None]) -> dict[int, Where | None]:
-    """Return where each worker is. One whose node announces no address is left out."""
+    """Return where each worker is. One whose node announces no address, or none that can be used, is left out."""
     found: dict[int, Where | None] = {}
     for worker, name in enumerate(owners):
         if name is None:
             found[worker] = None
-        elif address := announcement_of(view.announcements[name]).address:
-            found[worker] = Where(address, entry_of(view.workers[worker]).token)
+        elif place := place_in(announcement_of(view.announcements[name]).address, worker):
+            found[worker] = Where(*place, entry_of(view.workers[worker]).token)
     return found
 
 

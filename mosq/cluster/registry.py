@@ -2,9 +2,10 @@
 
 A request is three commands in one round trip: INFO (which server is it, and is it the primary), the script, and WAIT.
 It counts only if enough replicas have confirmed it: half of the servers, rounded down. The number of replicas belongs
-to the cluster. So the primary and the replicas that confirm are a majority: Sentinel promotes the replica with the most
-data among a majority, and it has all that counted. With one server alone the number is 0; a restart may lose its last
-writes, and sight.py makes that harmless.
+to the cluster. So the primary and the replicas that confirm are a majority of the servers. A partition may have a
+primary on both sides; each needs these confirmations, so only one of them can extend leases and take claims. Sentinel
+may promote a replica without the last claims: their tokens are not repeated (entries.py), and sight.py observes the
+nodes again. With one server alone the number is 0, and a restart that loses its last writes is as harmless.
 
 Any error ends the connection. The next request looks for the primary again. WAIT counts the writes of its connection
 only, and returns at once on a fresh one: so a lease is extended by a beat, which always writes, and never by a request
@@ -15,6 +16,7 @@ import hashlib
 import hmac
 import secrets
 import time
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import redis
@@ -25,14 +27,14 @@ from redis.sentinel import Sentinel
 
 from mosq.cluster import scripts
 from mosq.cluster.address import Address
-from mosq.cluster.entries import announcement_of, check_name, entry_of
+from mosq.cluster.entries import check_name, entry_of
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.requests import DONE, Answer, Beat, Change, Join, Leave, Look, Note, Send, View
 from mosq.cluster.terms import SLOW_S, Terms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     from mosq.cluster.requests import Request
@@ -90,6 +92,10 @@ class Registry:
         cluster without sessions."""
         if not 1 <= workers <= WORKERS_MAX:
             raise RefusedError(f"a cluster has 1 to {WORKERS_MAX} workers")
+        if self._address.can_fail_over and not self._replicas:
+            raise RefusedError(f"{self._address} can have another primary after a failover, and with 0 replicas that "
+                               "one may lack acknowledged messages; give the number of all replicas that may be "
+                               "promoted (--replicas)")
         salt = secrets.token_hex(16)
         fields = {"id": secrets.token_hex(16), "protocol": PROTOCOL, "salt": salt, "proof": self._proof(salt),
                   "key": secrets.token_hex(KEY_BYTES), **self._fixed(workers)}
@@ -125,6 +131,15 @@ class Registry:
         if replicas < self._replicas:
             found.append(f"Redis at {self._address} has {replicas} of {self._replicas} replicas: no message is "
                          "acknowledged until they are there")
+        if replicas > self._replicas:
+            found.append(f"Redis at {self._address} has {replicas} replicas, and the cluster was created for "
+                         f"{self._replicas}: if another server becomes the primary, it may lack acknowledged messages. "
+                         "Promote none of them, or create a cluster with all that may be promoted (--replicas)")
+        down_s = self._down_after_s()
+        if down_s >= self._terms.lease_s:
+            found.append(f"The Sentinels at {self._address} begin a failover when Redis is away for {down_s:g} s, and "
+                         f"the lease has {self._terms.lease_s:g} s: each failover ends the workers of all nodes. Give "
+                         "`down-after-milliseconds` a lower value, or create a cluster with a longer lease")
         return found
 
     def _about_answers(self, info: "dict[str, Any]") -> list[str]:
@@ -165,16 +180,6 @@ class Registry:
                                f"mosq knows {low} to {high}")
         self._id = fields["id"]
 
-    def raise_protocol(self, to: int) -> str:
-        """Raise the protocol of the cluster after all nodes have a version that knows it. Return the name of a node
-        that does not; empty: it is done."""
-        answer = self._run(scripts.RAISE, [self._id, to])[1]
-        if answer[0] == "done":
-            return ""
-        if answer[0] == "changed":
-            return str(answer[1])
-        raise RefusedError(f"Redis has no cluster with the name {self.cluster}, or another one than before")
-
     def _fields(self) -> dict[str, str]:
         fields = _pairs(self._run(None, ["HGETALL", self._keys[0]])[1])
         if not fields:
@@ -186,8 +191,9 @@ class Registry:
         if "proof" not in fields:
             raise RefusedError(f"the key {self._keys[0]} in Redis is not that of a cluster of mosq")
         if not hmac.compare_digest(fields["proof"], self._proof(fields["salt"])):
-            raise RefusedError(f"the cluster {self.cluster} has another secret: it is another cluster, or the secret "
-                               "of this node is wrong")
+            raise RefusedError(f"the cluster {self.cluster} has another secret: it is another cluster, or the file "
+                               "with the secret is missing or wrong (--secret-file of a command, cluster_secret_file "
+                               "of a node)")
 
     def _check(self, workers: int, fields: dict[str, str]) -> None:
         self._check_secret(fields)
@@ -277,7 +283,7 @@ class Registry:
             source = _source(info)
         except (RedisError, OSError) as error:
             self.close()
-            raise AwayError(f"Redis at {self._address}: {self._without_secrets(error)}") from None
+            raise AwayError(f"Redis at {self._address}: {self._without_password(error)}") from None
         except AwayError:
             self.close()
             raise
@@ -295,9 +301,9 @@ class Registry:
             try:
                 _source(client.execute_command("INFO", "replication"))
                 self._hashes = {text: client.script_load(text) for text in
-                                (scripts.CREATE, scripts.RAISE, scripts.STORE, *NAMES.values())}
+                                (scripts.CREATE, scripts.STORE, *NAMES.values())}
             except (RedisError, OSError, AwayError) as error:
-                errors.append(self._without_secrets(error))
+                errors.append(self._without_password(error))
                 client.close()
             else:
                 self._client = client
@@ -310,11 +316,25 @@ class Registry:
             return [None]
         if not address.master:
             return list(address.hosts)
-        options = {"socket_timeout": self._timeout_s / 2, "retry": Retry(NoBackoff(), 0), "protocol": 2,
-                   "ssl": address.tls}
-        sentinel = Sentinel(address.hosts, sentinel_kwargs=options)
-        try:
+        with self._sentinels() as sentinel:
             return [sentinel.discover_master(address.master)]
+
+    def _down_after_s(self) -> float:
+        """Return the seconds after which Sentinel takes Redis for dead; 0: there is no Sentinel, or none answers."""
+        if self._address.master:
+            with self._sentinels() as sentinel:
+                for one in sentinel.sentinels:
+                    with suppress(RedisError, OSError):
+                        return int(one.sentinel_master(self._address.master)["down-after-milliseconds"]) / 1000
+        return 0.0
+
+    @contextmanager
+    def _sentinels(self) -> "Iterator[Sentinel]":
+        options = {"socket_timeout": self._timeout_s / 2, "retry": Retry(NoBackoff(), 0), "protocol": 2,
+                   "ssl": self._address.tls}
+        sentinel = Sentinel(self._address.hosts, sentinel_kwargs=options)
+        try:
+            yield sentinel
         finally:
             for one in sentinel.sentinels:
                 one.close()
@@ -325,18 +345,14 @@ class Registry:
             "db": address.db, "username": address.user, "password": address.password, "decode_responses": True,
             "protocol": 2, "single_connection_client": False, "max_connections": 1, "retry": Retry(NoBackoff(), 0),
             "socket_timeout": self._timeout_s, "socket_connect_timeout": self._timeout_s / 2,
-            "client_name": f"mosq-{self.name}",
         }
         if place is None:
             return redis.Redis(unix_socket_path=address.path, **options)
         return redis.Redis(host=place[0], port=place[1], ssl=address.tls, **options)
 
-    def _without_secrets(self, error: Exception) -> str:
-        text = str(error) or type(error).__name__
-        for secret in (self._address.password, self._address.user):
-            if secret:
-                text = text.replace(secret, "***")
-        return text
+    def _without_password(self, error: Exception) -> str:
+        text, password = str(error) or type(error).__name__, self._address.password
+        return text.replace(password, "***") if password else text
 
 
 def _info_of(info: "dict[str, Any] | str") -> "dict[str, Any]":
@@ -370,14 +386,13 @@ def _pairs(flat: "Sequence[str] | dict[str, str]") -> dict[str, str]:
 
 
 def _view(source: str, hashes: "Sequence[Sequence[str]]") -> View:
-    """Read all hashes. Raises AwayError if a program other than mosq has written to them."""
+    """Read all hashes. Raises AwayError if a program other than mosq has written to the table of workers. A node
+    without an announcement has an empty one, until it announces itself again."""
     beats, announcements, workers, away = map(_pairs, hashes)
     try:
-        for name in beats:
-            announcement_of(announcements[name])
         table = {int(worker): entry for worker, entry in workers.items()}
         for entry in table.values():
             entry_of(entry)
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise AwayError(f"the data of the cluster in Redis are damaged: {error!r}") from None
-    return View(source, beats, announcements, table, away)
+    return View(source, beats, {name: announcements.get(name, "") for name in beats}, table, away)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 # status of an answer
 DONE = "done"                   # also if an earlier copy of the request did it
-CHANGED = "changed"             # the table has another entry than expected: another node was faster
+CHANGED = "changed"             # the entry or the beat is another one than expected: another node was faster
 USED = "used"                   # another run has the name
 UNKNOWN = "unknown"             # Redis does not know this run; a server that lost its last writes may forget one
 MISSING = "missing"             # there is no cluster of this name: Redis has lost it, or it was never created
@@ -40,7 +40,10 @@ class Change(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """Stop being a node. A node without workers leaves."""
+    """Stop being a node. A node without workers leaves. `expected`: the beat that the node still has, as another
+    program that removes it has read it; empty: any of this run."""
+
+    expected: str = ""
 
 
 class Send(NamedTuple):

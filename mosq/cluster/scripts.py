@@ -35,7 +35,7 @@ end
 
 # field value ...: makes a cluster, or leaves the one that is there. Returns all fields
 CREATE = """
-if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('HSET', KEYS[1], unpack(ARGV)) end
+if redis.call('HLEN', KEYS[1]) == 0 then redis.call('HSET', KEYS[1], unpack(ARGV)) end
 return redis.call('HGETALL', KEYS[1])
 """
 
@@ -83,9 +83,11 @@ redis.call('HSET', KEYS[4], ARGV[4], ARGV[6])
 return {'done'}
 """
 
-# name, run
+# name, run, expected beat or ''
 LEAVE = _ALWAYS + """
-if state(ARGV[2], ARGV[3]) == 'done' then
+local status, beat = state(ARGV[2], ARGV[3])
+if ARGV[4] ~= '' and status ~= 'unknown' and beat ~= ARGV[4] then return {'changed'} end
+if status == 'done' then
     redis.call('HDEL', KEYS[2], ARGV[2])
     redis.call('HDEL', KEYS[3], ARGV[2])
     redis.call('HDEL', KEYS[5], ARGV[2])
@@ -105,19 +107,6 @@ return {'done'}
 NOTE = _CHECK + """
 if #ARGV > 1 then redis.call('HSET', KEYS[6], unpack(ARGV, 2)) end
 return {'done', redis.call('HGETALL', KEYS[6])}
-"""
-
-# protocol: raises it, if every node that is known understands it. Returns 'done', or the name of a node that does not
-RAISE = _CHECK + """
-local nodes = redis.call('HGETALL', KEYS[3])
-for place = 1, #nodes, 2 do
-    local known = cjson.decode(nodes[place + 1])['protocols']
-    if tonumber(ARGV[2]) > known[2] then return {'changed', nodes[place]} end
-end
-if tonumber(ARGV[2]) > tonumber(redis.call('HGET', KEYS[1], 'protocol')) then
-    redis.call('HSET', KEYS[1], 'protocol', ARGV[2])
-end
-return {'done'}
 """
 
 # prefix of the contents: reads a store (cext/redis) and changes nothing. Its keys are the head, the names and the

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from mosq.config.errors import Origin
 
-OF_NODE = ("cluster_node", "cluster_name", "cluster_listener", "cluster_secret_file", "cluster_capacity",
-           "cluster_reference")
+OF_NODE = ("cluster_node", "cluster_name", "cluster_listener", "cluster_secret_file", "cluster_password_file",
+           "cluster_capacity", "cluster_reference")
 WORKER_LISTENERS_MAX = 64       # as in cext/broker/core/workers.pxd
 
 

@@ -31,10 +31,10 @@ def check_cluster(config: "Config") -> None:
 
 
 def address_of(config: "Config") -> Address:
-    """Return where Redis is. Raises ConfigError."""
+    """Return where Redis is, without a password that a file has. Raises ConfigError."""
     origin = config.origins.get("cluster")
     try:
-        address = parse_address(config.cluster or "")
+        address = parse_address(config.cluster or "", config.cluster_password_file, reads=False)
     except ValueError as error:
         raise ConfigError(f"Invalid 'cluster' value: {error}.", origin) from None
     if address.tls:

@@ -21,8 +21,8 @@ LISTENER_FILES = {"cafile": FILE, "capath": FOLDER, "certfile": FILE, "keyfile":
 BRIDGE_FILES = {"bridge_cafile": FILE, "bridge_capath": FOLDER, "bridge_certfile": FILE, "bridge_keyfile": FILE}
 PLUGIN_FILES = {"acl-file": "acl_file", "password-file": "password_file"}
 NO_AUTHORITIES = "the bridge trusts none of its authorities"
-SECRET_FILES = ("cluster_secret_file", "password_file", "psk_file", "keyfile", "bridge_keyfile",
-                "plugin_opt_config_file")
+SECRET_FILES = ("cluster_secret_file", "cluster_password_file", "password_file", "psk_file", "keyfile",
+                "bridge_keyfile", "plugin_opt_config_file")
 
 
 class Pointer:
@@ -74,9 +74,10 @@ class Pointer:
 def pointers(config: Config) -> list[Pointer]:
     """Return all files and folders that the configuration names, each once."""
     found = []
-    if config.cluster_secret_file is not None:
-        found.append(Pointer("cluster_secret_file", config.cluster_secret_file, FILE,
-                             config.origins.get("cluster_secret_file")))
+    for option, path in (("cluster_secret_file", config.cluster_secret_file),
+                         ("cluster_password_file", config.cluster_password_file)):
+        if path is not None:
+            found.append(Pointer(option, path, FILE, config.origins.get(option)))
     for source in securities_of(config):
         for option, path, origin in (("acl_file", source.acl_file, source.acl_origin),
                                      ("password_file", source.password_file, source.password_origin),

@@ -125,6 +125,7 @@ class Config:
     cluster_node: str | None
     cluster_listener: str | None        # `PORT [ADDRESS]`; see cluster.py
     cluster_secret_file: str | None
+    cluster_password_file: str | None   # its first line is the password of Redis
     cluster_capacity: int
     cluster_reference: str | None
     route_timeout: int

@@ -69,6 +69,8 @@ def apply(state: State, source: str, id: str, name: str, run: str, request: Requ
         away = {**state.away, name: run} if request.away else without(state.away, name)
         return state._replace(number=state.number + 1, away=away), Answer(DONE)
     assert isinstance(request, Leave)
+    if request.expected and status != UNKNOWN and beat != request.expected:
+        return state, Answer(CHANGED)
     if status != DONE:
         return state, Answer(DONE)
     return state._replace(number=state.number + 1, beats=without(state.beats, name), announcements=without(state.announcements, name),

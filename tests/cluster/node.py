@@ -92,7 +92,7 @@ def node(address: str, name: str, folder: Path, lease_s: float, margin_s: float,
         else:
             break
     processes = Processes(address, folder, name)
-    member = Member(name, run, count, terms, processes, report=lambda text: print(f"{now_s():.3f} {text}", flush=True))
+    member = Member(name, run, count, terms, processes, report=lambda _, text: print(f"{now_s():.3f} {text}", flush=True))
     agent = processes.agent = Agent(registry, member)
     signal.signal(signal.SIGTERM, lambda *_: agent.leave())
     try:

@@ -80,6 +80,7 @@ def test_a_file_has_the_password(tmp_path) -> None:
 
 
 def test_a_user_may_stand_in_the_address_with_the_password_in_a_file(tmp_path) -> None:
+    assert parse_address("redis://u@h", "missing", reads=False) == Address((("h", 6379),), user="u")
     (tmp_path / "password").write_text("p\n")
     address = parse_address("redis://u@h", str(tmp_path / "password"))
     assert (address.user, address.password) == ("u", "p")

@@ -27,7 +27,7 @@ class Fake:
         self.closed = threading.Event()
         self.calls: queue.SimpleQueue[tuple] = queue.SimpleQueue()
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.member = Member("a", "r", 1, Terms(0.3, 0.1), self, report=self.lines.put)
+        self.member = Member("a", "r", 1, Terms(0.3, 0.1), self, report=lambda _, text: self.lines.put(text))
         self.agent = Agent(self, self.member)
         self.raised: BaseException | None = None
         self.thread = threading.Thread(target=self.run)

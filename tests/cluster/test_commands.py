@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,11 +12,13 @@ import pytest
 from mosq.cli.commands import main
 from mosq.cluster.address import Address
 from mosq.cluster.entries import Announcement
-from mosq.cluster.registry import Registry
-from mosq.cluster.requests import Beat, Change, Join
+from mosq.cluster.registry import Facts, Registry
+from mosq.cluster.requests import DONE, Beat, Change, Join
 from mosq.cluster.terms import Terms
+from mosq.tools.cluster.command import Place
 from tests.cluster.servers import Redis
-from tests.harness.broker import free_port
+from tests.harness.broker import ROOT, free_port
+from tests.harness.faults import until
 
 pytestmark = pytest.mark.part("redis")
 
@@ -40,11 +43,11 @@ def run(redis: Redis, capsys: pytest.CaptureFixture[str]) -> Command:
     return run_command
 
 
-def node_of(redis: Redis, name: str) -> Registry:
+def node_of(redis: Redis, name: str, secret: bytes = b"", lease_s: float = TERMS.lease_s) -> Registry:
     """Return a node that has joined and beats when the test asks for it."""
-    registry = Registry(Address((("127.0.0.1", redis.port),)), "mosq", name, f"run{name}", TERMS)
+    registry = Registry(Address((("127.0.0.1", redis.port),)), "mosq", name, f"run{name}", Terms(lease_s, lease_s / 2), secret=secret)
     registry.open(2)
-    registry.ask(Join("", Announcement(3, address="host:1885", version="0.2.0").text))
+    registry.ask(Join("", Announcement(3, address="host 1885", version="0.2.0").text))
     return registry
 
 
@@ -60,6 +63,14 @@ def test_a_cluster_is_created_once_and_shows_what_it_lacks(run: Command) -> None
                                "table": [None, None], "trouble": ["Workers 1, 2: no living node runs them."]}
 
 
+def test_the_replicas_are_compared_with_those_of_the_cluster(run: Command, redis: Redis) -> None:
+    with Redis(f"replicaof 127.0.0.1 {redis.port}") as replica:
+        until(lambda: replica.client.info("replication")["master_link_status"] == "up")
+        assert run("create", "--workers", "2", "--lease", "40", "--replicas", "1")[0] == 0
+        found = json.loads(run("status", "--json")[1])
+        assert (found["replicas"], found["trouble"]) == (1, ["Workers 1, 2: no living node runs them."])
+
+
 def test_a_silent_node_is_shown_and_forgotten(run: Command, redis: Redis) -> None:
     run("create", "--workers", "2", "--lease", "0.5")
     node = node_of(redis, "a")
@@ -68,13 +79,13 @@ def test_a_silent_node_is_shown_and_forgotten(run: Command, redis: Redis) -> Non
     found = json.loads(out)
     assert status == 1
     assert found["nodes"] == [{"name": "a", "alive": False, "leaving": False, "away": False, "capacity": 3, "version": "0.2.0",
-                               "address": "host:1885",                               "workers": [2]}]
+                               "address": "host 1885", "workers": [2]}]
     assert found["trouble"] == ["The node a gives no sign of life.", "Workers 1, 2: no living node runs them."]
     status, out, _ = run("status")
-    assert out.splitlines()[2].split() == ["a", "silent", "3", "2", "0.2.0", "host:1885"]
+    assert out.splitlines()[2].split() == ["a", "silent", "3", "2", "0.2.0", "host", "1885"]
     status, out, err = run("forget", "b")
     assert status == 3 and "has no node b" in err
-    assert run("forget", "a") == (0, "The node a is forgotten.\n", "")
+    assert run("forget", "a") == (0, "The node a is forgotten.\n", "Watching the node a for 0.75 seconds.\n")
     assert json.loads(run("status", "--json")[1])["nodes"] == []
     node.close()
 
@@ -94,6 +105,62 @@ def test_a_node_that_lives_is_not_forgotten(run: Command, redis: Redis, monkeypa
     node.close()
 
 
+def test_a_node_that_comes_back_at_the_last_moment_is_not_forgotten(run: Command, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("create", "--workers", "2", "--lease", "0.5")
+    node = node_of(redis, "a")
+    plain = Place.opened
+
+    def opened(place: Place, facts: Facts, name: str = "operator", run: str = "operator") -> Registry:
+        if name == "a":                 # the command has watched the node for long enough
+            node.ask(Beat(1, ""))
+        return plain(place, facts, name, run)
+
+    monkeypatch.setattr(Place, "opened", opened)
+    status, _, err = run("forget", "a")
+    assert status == 3 and "The node a has just come back" in err
+    assert node.ask(Beat(2, "")).status == DONE
+    node.close()
+
+
+@pytest.mark.parametrize(("command", "line"), [
+    (("status",), "Watching the nodes for up to 480 seconds.\n"), (("forget", "a"), "Watching the node a for 900 seconds.\n"),
+])
+def test_a_long_wait_is_announced(run: Command, redis: Redis, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                  command: tuple[str, ...], line: str) -> None:
+    run("create", "--workers", "2", "--lease", "600")
+    node_of(redis, "a", lease_s=600).close()
+    shown: list[str] = []
+
+    def interrupted(seconds: float) -> None:
+        shown.append(capsys.readouterr().err)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupted)
+    run(*command)
+    assert shown == [line]
+
+
+def test_a_password_in_the_address_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Redis(password="hush") as redis:
+        for address, more, warnings in ((f"redis://:hush@127.0.0.1:{redis.port}", [], 1),
+                                        (f"redis://127.0.0.1:{redis.port}", ["--password-file", str(tmp_path / "password")], 0)):
+            (tmp_path / "password").write_text("hush\n")
+            assert main(["cluster", "create", address, "--workers", "2", *more]) == 0
+            err = capsys.readouterr().err
+            assert err.count("can see the password in ADDRESS") == warnings and "hush" not in err
+
+
+def test_the_commands_of_the_page_fit_a_cluster_with_a_secret(run: Command, redis: Redis, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s" * 40)
+    secret.chmod(0o600)
+    run("create", "--workers", "2", "--lease", "0.5", "--secret-file", str(secret))
+    node_of(redis, "NODE", b"s" * 40).close()
+    for name, status in (("status", 1), ("forget", 0)):
+        [line] = set(re.findall(f"`mosq cluster {name} ADDRESS([^`]*)`", (ROOT / "docs/cluster.md").read_text()))
+        assert run(name, *line.replace("FILE", str(secret)).split())[0] == status
+
+
 def test_a_wrong_secret_a_redis_that_is_away_and_a_wrong_address_are_reported(run: Command, tmp_path: Path,
                                                                              capsys: pytest.CaptureFixture[str]) -> None:
     secret = tmp_path / "secret"
@@ -101,7 +168,7 @@ def test_a_wrong_secret_a_redis_that_is_away_and_a_wrong_address_are_reported(ru
     secret.chmod(0o600)
     run("create", "--workers", "2", "--secret-file", str(secret))
     status, _, err = run("status")
-    assert status == 3 and "has another secret" in err
+    assert status == 3 and "has another secret" in err and "(--secret-file of a command," in err
     secret.chmod(0o604)
     status, _, err = run("status", "--secret-file", str(secret))
     assert status == 3 and "all users may read or write it" in err

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mosq.cluster.entries import Announcement, Entry, announcement_of, entry_of, next_token, text_of
+from mosq.cluster.entries import Announcement, Entry, entry_of, next_token, read_announcement, text_of
 from mosq.cluster.member import Member, NameUsedError, Where
 from mosq.cluster.requests import Beat, Change, Join, Leave, Look, Request, Send
 from mosq.cluster.terms import Terms
+from mosq.log_types import NOTICE, WARNING
 from tests.cluster.model import State, apply
 
 TERMS = Terms(lease_s=4.0, margin_s=2.0)
@@ -42,10 +43,15 @@ class One:
         self.asked: list[Request] = []
         self.tokens: dict[int, int] = {}    # of the last start of each worker
         self.lines: list[str] = []
+        self.kinds: list[int] = []          # of the lines
         self.places: list[dict[int, Where | None]] = []         # each change
         self.until_s = 0.0
-        self.member = Member(name, run, count, TERMS, self, announcement=announcement, report=self.lines.append, places=self.places.append,
+        self.member = Member(name, run, count, TERMS, self, announcement=announcement, report=self.report, places=self.places.append,
                              random_bits=lambda _: 7)
+
+    def report(self, kind: int, text: str) -> None:
+        self.kinds.append(kind)
+        self.lines.append(text)
 
     def step(self) -> None:
         """Ask until there is nothing to ask."""
@@ -137,6 +143,7 @@ def test_the_lease_ends_without_redis_and_workers_start_again_with_other_tokens(
     token = next_token(next_token(0, 7), 7)
     assert node.calls == [("start", 0, token), ("start", 1, token)]
     assert node.lines[-1] == "Redis answers again."
+    assert node.kinds == [WARNING, WARNING, NOTICE]
 
 
 def test_a_node_that_was_stopped_for_long_kills_before_it_asks() -> None:
@@ -166,6 +173,7 @@ def test_a_worker_with_another_node_in_the_table_is_killed() -> None:
     steps.run(1)
     assert node.names() == [("kill", 1)]
     assert node.lines == ["Worker 2 has another node now, and was killed here."]
+    assert node.kinds == [NOTICE]
 
 
 def test_a_worker_that_ended_starts_again_with_another_token() -> None:
@@ -243,6 +251,7 @@ def test_a_node_whose_name_was_taken_ends() -> None:
     steps.run(1)
     assert node.names() == [("kill", 0), ("kill", 1)]
     assert str(node.member.error) == "another process has joined as a, because this one gave no sign of life"
+    assert [line for line in node.lines if "another process" in line] == []     # the program that runs the node logs it
     assert other.member.error is None
 
 
@@ -308,6 +317,7 @@ def test_a_redis_without_the_cluster_ends_the_lease_and_is_reported_once(state: 
     steps.run(8)
     assert node.names() == [("kill", 0), ("kill", 1)]
     assert node.lines.count(line) == 1
+    assert node.kinds[node.lines.index(line)] == WARNING
     assert steps.state == state
     steps.state = before
     steps.run(2)
@@ -338,7 +348,31 @@ def test_an_entry_is_read_as_it_was_written(entry: Entry) -> None:
 
 
 def test_fields_of_a_later_version_are_left_out() -> None:
-    assert announcement_of('{"capacity":3,"later":1,"protocols":[1,4]}') == Announcement(3, protocols=(1, 4))
+    assert read_announcement('{"capacity":3,"later":1,"protocols":[1,4]}') == (Announcement(3, protocols=(1, 4)), "")
+
+
+@pytest.mark.parametrize(("text", "left_out"), [
+    ("", "all of them"), ("{", "all of them"), ("[]", "all of them"), ('{"capacity":1001}', "capacity"), ('{"capacity":"2"}', "capacity"),
+    ('{"capacity":true,"leaving":1}', "capacity, leaving"), ('{"protocols":[1]}', "protocols"), ('{"protocols":[1,"2"]}', "protocols"),
+    ('{"version":3,"address":"host"}', "version, address"), ('{"address":["host",1]}', "address"),
+])
+def test_values_of_an_announcement_that_are_not_understood_have_their_defaults(text: str, left_out: str) -> None:
+    assert read_announcement(text) == (Announcement(), left_out)
+
+
+@pytest.mark.parametrize("text", ["", '{"capacity":2000,"address":"host"}'])
+def test_a_strange_announcement_ends_no_other_node_and_is_reported_once(text: str) -> None:
+    steps = Steps()
+    node = steps.node(address="10.0.0.1 7883")
+    steps.run(7)
+    node.calls.clear()
+    steps.state = steps.state._replace(beats={**steps.state.beats, "b": "q 1"}, announcements={**steps.state.announcements, "b": text},
+                                       workers={**steps.state.workers, 1: "99999999999 b q"})
+    steps.run(3)
+    assert node.names() == [("kill", 1)]
+    assert node.member.running() == {0}
+    assert set(node.places[-1]) == {0}
+    assert len([line for line in node.lines if "The node b announces values" in line]) == 1
 
 
 @pytest.mark.parametrize("capacity", [0, 1001])
@@ -358,17 +392,17 @@ def test_a_node_knows_where_each_worker_is() -> None:
     first = steps.node("a", address="10.0.0.1 7883")
     steps.run(20)
     tokens = dict(first.tokens)
-    assert first.places[-1] == {worker: Where("10.0.0.1 7883", tokens[worker]) for worker in range(2)}
+    assert first.places[-1] == {worker: Where("10.0.0.1", 7883 + worker, tokens[worker]) for worker in range(2)}
     second = steps.node("b", "r2", address="10.0.0.2 7883")
     steps.run(8)
     [(_, moved)] = [call for call in first.calls if call[0] == "stop"]
     first.ended(moved)
     steps.run(20)
-    expected = {1 - moved: Where("10.0.0.1 7883", tokens[1 - moved]), moved: Where("10.0.0.2 7883", second.tokens[moved])}
+    expected = {1 - moved: Where("10.0.0.1", 7884 - moved, tokens[1 - moved]), moved: Where("10.0.0.2", 7883 + moved, second.tokens[moved])}
     assert first.places[-1] == second.places[-1] == expected
     second.stopped = True               # dead: its worker has no process any more, and then another one
     steps.run(20)
-    assert [places[moved] for places in first.places[-2:]] == [None, Where("10.0.0.1 7883", first.tokens[moved])]
+    assert [places[moved] for places in first.places[-2:]] == [None, Where("10.0.0.1", 7883 + moved, first.tokens[moved])]
 
 
 def test_a_node_without_an_address_has_no_place() -> None:

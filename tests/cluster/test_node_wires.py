@@ -7,17 +7,21 @@ import socket
 import pytest
 
 from mosq.cluster.address import Address
-from mosq.cluster.member import Where
-from mosq.server.node.wires import Wires, address_text, own_host, place_of
+from mosq.cluster.entries import place_in
+from mosq.server.node.wires import Wires, address_text, own_host
 from tests.harness.broker import free_port
 
 REDIS = Address((("127.0.0.1", 6379),))
 
 
 def test_each_worker_has_the_port_behind_the_one_before() -> None:
-    where = Where(address_text("fe80::1", 7883), 5)
-    assert [place_of(worker, where) for worker in range(2)] == [("fe80::1", 7883, 5), ("fe80::1", 7884, 5)]
-    assert place_of(0, None) is None
+    address = address_text("fe80::1", 7883)
+    assert [place_in(address, worker) for worker in range(2)] == [("fe80::1", 7883), ("fe80::1", 7884)]
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:7883", "host ", " 7883", "host 7883 more", "host x", "host 0", "host 65535", "host ７"])
+def test_an_address_of_another_form_is_no_place(address: str) -> None:
+    assert place_in(address, 1) is None
 
 
 def test_a_node_announces_a_number() -> None:

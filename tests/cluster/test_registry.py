@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -14,11 +15,14 @@ from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.registry import Registry, memory_of
 from mosq.cluster.requests import ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Note, Request, Send
 from mosq.cluster.terms import Terms
+from mosq.server.node.store import FOLDER, StorePlace
 from tests.cluster.model import State, apply
 from tests.cluster.servers import Redis
-from tests.harness.broker import free_port
+from tests.harness.broker import ROOT, free_port
 from tests.harness.effort import TIMEOUT_S, tries
 from tests.harness.faults import until
+from tests.harness.packets import Connack, Connect, Puback, Publish
+from tests.harness.plane import Plane
 from tests.harness.redis import Sentinel
 
 pytestmark = pytest.mark.part("redis")
@@ -162,17 +166,12 @@ def test_redis_that_lost_its_data_or_has_another_cluster_is_noticed(empty: Redis
         assert registry.ask(request).status == ANOTHER
 
 
-def test_the_protocol_rises_when_all_nodes_know_it_and_then_refuses_older_ones(empty: Redis) -> None:
-    old, new = open_registry(empty, "a"), open_registry(empty, "b")
-    new.ask(Join("", Announcement(protocols=(1, 2)).text))
-    old.ask(Join("", Announcement(protocols=(1, 1)).text))
-    assert new.raise_protocol(2) == "a"
-    old.ask(Beat(1, Announcement(protocols=(1, 2)).text))
-    assert new.raise_protocol(2) == ""
-    assert new.raise_protocol(1) == ""
-    registry_of(empty).open(4, (1, 2))
+def test_a_cluster_with_a_protocol_that_this_version_does_not_know_is_refused(empty: Redis) -> None:
+    registry = open_registry(empty)
+    empty.client.hset("mosq:{c}:cluster", "protocol", "2")
+    registry.open(4, (1, 2))
     with pytest.raises(RefusedError, match="has protocol 2, and this version of mosq knows 1 to 1"):
-        registry_of(empty).open(4)
+        registry.open(4)
 
 
 # ---- the scripts
@@ -180,7 +179,7 @@ def test_the_protocol_rises_when_all_nodes_know_it_and_then_refuses_older_ones(e
 RUNS = [("a", "r1"), ("a", "r2"), ("b", "q1")]
 ENTRIES = ["", "1", "1 a r1", "2 a r1", "2 a r2", "2", "3 b q1"]
 REQUESTS = st.one_of(
-    st.builds(Look), st.builds(Leave), st.builds(Send, st.booleans()),
+    st.builds(Look), st.builds(Leave, st.sampled_from(["", "r1 1", "r2 0", "q1 1"])), st.builds(Send, st.booleans()),
     st.builds(Join, st.sampled_from(["", "r1 0", "r1 1", "r1 2", "r2 0", "q1 1"]), st.just(TEXT)),
     st.builds(Beat, st.integers(1, 4), st.sampled_from(["", Announcement(3).text])),
     st.builds(Change, st.integers(0, 1), st.sampled_from(ENTRIES), st.sampled_from(ENTRIES[1:]), st.just("")))
@@ -243,6 +242,20 @@ def test_a_name_is_used_until_its_beat_is_named_as_dead(empty: Redis) -> None:
     assert first.ask(Change(0, "", "1 a r1")).status == USED
 
 
+def test_a_node_that_has_come_back_is_not_removed(empty: Redis) -> None:
+    node, operator = open_registry(empty), open_registry(empty)
+    node.ask(Join("", TEXT))
+    node.ask(Beat(1, ""))
+    assert operator.ask(Leave("r1 0")).status == CHANGED
+    assert node.ask(Beat(2, "")).status == DONE
+    again = open_registry(empty, run="r2")
+    again.ask(Join("r1 2", TEXT))
+    assert operator.ask(Leave("r1 2")).status == CHANGED
+    assert again.ask(Beat(1, "")).status == DONE
+    assert open_registry(empty, run="r2").ask(Leave("r2 1")).status == DONE
+    assert again.ask(Beat(2, "")).status == UNKNOWN
+
+
 def test_a_worker_has_one_node(empty: Redis) -> None:
     one, other = open_registry(empty, "a", "r1"), open_registry(empty, "b", "q1")
     assert other.ask(Change(0, "", "1 b q1")).status == UNKNOWN
@@ -260,7 +273,7 @@ def test_a_worker_has_one_node(empty: Redis) -> None:
 def test_data_that_another_program_has_written_are_refused(empty: Redis) -> None:
     registry = open_registry(empty)
     registry.ask(Join("", TEXT))
-    for key, field, value in (("workers", "0", "x y z"), ("workers", "x", "1"), ("announcements", "a", "{"), ("beats", "b", "r 1")):
+    for key, field, value in (("workers", "0", "x y z"), ("workers", "x", "1"), ("workers", "1", "z")):
         before = empty.client.hget(f"mosq:{{c}}:{key}", field)
         empty.client.hset(f"mosq:{{c}}:{key}", field, value)
         with pytest.raises(AwayError, match="damaged"):
@@ -269,6 +282,16 @@ def test_data_that_another_program_has_written_are_refused(empty: Redis) -> None
         if before is not None:
             empty.client.hset(f"mosq:{{c}}:{key}", field, before)
     assert registry.ask(Look()).status == DONE
+
+
+def test_a_strange_announcement_and_a_missing_one_are_read(empty: Redis) -> None:
+    registry = open_registry(empty)
+    registry.ask(Join("", TEXT))
+    empty.client.hset("mosq:{c}:announcements", mapping={"a": "{", "gone": TEXT})
+    empty.client.hset("mosq:{c}:beats", "b", "r 1")
+    view = registry.ask(Look()).view
+    assert view is not None
+    assert view.announcements == {"a": "{", "b": ""}
 
 
 # ---- faults of Redis
@@ -329,6 +352,37 @@ def test_a_wrong_password_is_not_shown() -> None:
             with pytest.raises(AwayError, match=reason) as caught:
                 Registry(parse_address(text), "c", "a", "r", PATIENT).open(4)
             assert "one" not in str(caught.value).replace("without", "")
+
+
+def test_a_user_with_the_documented_rights_is_enough_for_a_cluster_and_a_store() -> None:
+    rights, select = re.findall(r"The user of a node, .* needs `(~mosq:\* .*)`, and `(\+select)` if", (ROOT / "docs/cluster.md").read_text())[0]
+    with Redis() as server:
+        server.client.execute_command("ACL", "SETUSER", "node", "on", ">pw", *rights.split())
+        server.client.execute_command("ACL", "SETUSER", "other", "on", ">pw", *rights.split(), select)
+        for user, behind in (("node", ""), ("other", "/2")):
+            address = parse_address(f"redis://{user}:pw@127.0.0.1:{server.port}{behind}")
+            registry = Registry(address, "c", "a", "r1", PATIENT)
+            registry.create(4)
+            registry.check_server()
+            registry.open(4)
+            for request in (Join("", TEXT), Beat(1, ""), Beat(2, "")):
+                assert registry.ask(request).status == DONE
+            files = StorePlace(address, "c", registry.facts().id, 0).take(1, 1)
+            with Plane(store=FOLDER, files=files, allow_anonymous=True) as plane:
+                client = plane.connect(Connect("a"))
+                assert isinstance(client.read_packet(), Connack)
+                client.send(Publish("t", b"1", 1, 1, retain=True))
+                assert isinstance(client.read_packet(), Puback)
+            files.close()
+        assert [entry for entry in server.client.acl_log() if "setinfo" not in str(entry)] == []    # redis-py goes on without
+
+
+def test_an_error_shows_the_name_of_the_user_and_no_password() -> None:
+    with Redis() as server:
+        server.client.execute_command("ACL", "SETUSER", "m", "on", ">hush", "+info")
+        with pytest.raises(AwayError, match="no permissions") as caught:
+            Registry(parse_address(f"redis://m:hush@127.0.0.1:{server.port}"), "c", "a", "r", PATIENT).open(4)
+        assert "hush" not in str(caught.value)
 
 
 def test_the_nodes_of_a_full_redis_go_on() -> None:
@@ -403,6 +457,25 @@ def test_another_number_of_replicas_is_refused(replicated: list[Redis]) -> None:
         registry_of(replicated[0]).open(4)
 
 
+def test_replicas_that_need_not_confirm_are_reported(replicated: list[Redis]) -> None:
+    assert registry_of(replicated[0], replicas=1, terms=BRISK).check_server() == []
+    assert ["has 1 replicas, and the cluster was created for 0" in line for line in registry_of(replicated[0]).check_server()] == [True]
+
+
+def test_a_failover_that_begins_after_the_lease_is_reported(empty: Redis) -> None:
+    with Sentinel(empty, "main", down_after_milliseconds=30_000) as sentinel:
+        address = parse_address(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{sentinel.port}/main")
+        [line] = Registry(address, "c", "a", "r", Terms(30.0)).check_server()
+        assert "begin a failover when Redis is away for 30 s, and the lease has 30 s" in line
+        assert Registry(address, "c", "a", "r", Terms(31.0)).check_server() == []
+
+
+@pytest.mark.parametrize("address", ["redis://h,i", "redis+sentinel://h/main"])
+def test_a_cluster_whose_primary_may_change_needs_replicas(address: str) -> None:
+    with pytest.raises(RefusedError, match=r"give the number of all replicas that may be promoted \(--replicas\)"):
+        Registry(parse_address(address), "c", "a", "r", PATIENT).create(4)
+
+
 def test_a_request_counts_when_a_replica_has_confirmed_it(replicated: list[Redis]) -> None:
     one, two = replicated
     registry = open_registry(one, replicas=1, terms=BRISK)
@@ -427,7 +500,7 @@ def test_a_replica_is_not_used_and_of_several_hosts_the_primary_is(replicated: l
     with pytest.raises(AwayError, match="it is a replica, not the primary"):
         registry_of(two).open(4)
     registry = Registry(parse_address(f"redis://127.0.0.1:{free_port()},127.0.0.1:{two.port},127.0.0.1:{one.port}"), "c", "a", "r1", PATIENT)
-    registry.create(4)
+    open_registry(one).close()
     registry.open(4)
     assert registry.ask(Join("", TEXT)).status == DONE
     first = source_of(registry)
@@ -452,8 +525,8 @@ def test_sentinel_names_the_primary_after_a_failover(replicated: list[Redis]) ->
     with Sentinel(one, "main", down_after_milliseconds=500, failover_timeout=5000) as sentinel:
         until(sentinel.knows_a_replica)
         address = parse_address(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{sentinel.port}/main")
+        open_registry(one, terms=BRISK).close()
         registry = Registry(address, "c", "a", "r1", BRISK)
-        registry.create(4)
         registry.open(4)
         assert registry.ask(Join("", TEXT)).status == DONE
         first = source_of(registry)

@@ -318,6 +318,29 @@ def test_a_node_waits_for_the_name_server(cluster: Cluster) -> None:
     assert node.process.wait(TIMEOUT_S) == 0
 
 
+def test_a_file_has_the_password_of_redis(cluster: Cluster) -> None:
+    cluster.redis.client.config_set("requirepass", "hush")
+    node = cluster.node("a", "cluster_password_file {dir}/password\n")
+    (node.dir / "password").write_text("hush\n")
+    node.start()
+    node.wait_serves()
+    publish(node.pinned(cluster.ids("p")[0]), 0, 1)
+    assert "hush" not in node.log()
+
+
+@pytest.mark.parametrize(("name", "status", "text"), [
+    ("missing", 1, "Error: {dir}/missing: No such file or directory"),
+    ("empty", 3, "the first line of {dir}/empty is empty; it must have the password of Redis"),
+])
+def test_a_node_without_its_password_ends_with_the_reason(cluster: Cluster, name: str, status: int, text: str) -> None:
+    node = cluster.node("a", f"cluster_password_file {{dir}}/{name}\n")
+    (node.dir / "empty").write_text("")
+    node.spawn()
+    assert node.process is not None
+    assert node.process.wait(TIMEOUT_S) == status
+    assert text.replace("{dir}", str(node.dir)) in node.log() and "Traceback" not in node.log()
+
+
 def test_a_second_node_of_one_name_ends_with_the_reason(cluster: Cluster) -> None:
     node = cluster.node("a")
     node.start()
@@ -326,7 +349,7 @@ def test_a_second_node_of_one_name_ends_with_the_reason(cluster: Cluster) -> Non
     second.spawn()
     assert second.process is not None
     assert second.process.wait(TIMEOUT_S) == 3
-    assert "Error: A node with the name a lives already" in second.log()
+    assert second.log().lower().count("a node with the name a lives already") == 1
     node.pinned(cluster.ids("s")[0])
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from mosq.config.change import changes
 from mosq.config.cluster import address_of, listener_of
+from mosq.config.files import pointers
 
 NODE = ("cluster redis://redis.example:6380/2", "cluster_node a", "persistence true")
 SECRET = "cluster_secret_file /etc/mosq/secret"
@@ -21,6 +22,16 @@ def test_a_node_has_an_address_of_redis_a_name_and_a_listener(read):
     assert config.cluster_reference == "a:1 b:2"
 
 
+def test_a_file_has_the_password_of_redis(read, tmp_path):
+    path = tmp_path / "password"
+    config = read("cluster redis://ann@host", "cluster_node a", "persistence true", f"cluster_password_file {path}")
+    assert (address_of(config).user, address_of(config).password) == ("ann", None)
+    path.write_text("hush\n")
+    path.chmod(0o604)
+    [pointer] = [one for one in pointers(config) if one.option == "cluster_password_file"]
+    assert pointer.open_to_all
+
+
 def test_a_node_listens_to_no_other_node_by_default(read):
     assert listener_of(read(*NODE)) is None
     assert listener_of(read(*NODE, "cluster_listener 1885", SECRET)) == ("", 1885)
@@ -32,6 +43,7 @@ def test_a_node_listens_to_no_other_node_by_default(read):
     (("cluster redis+unix:///run/redis.sock", "cluster_node a", "persistence true"), 1, "no unix socket"),
     (("cluster redis://host", "persistence true"), 1, "Expected a line `cluster_node NAME`"),
     (("cluster redis://host", "persistence true", "cluster_node a b"), 3, "Invalid 'cluster_node' value (a b)"),
+    (("cluster redis://:x@host", "cluster_node a", "persistence true", "cluster_password_file f"), 1, "there is a file with a password too"),
     ((*NODE, "cluster_name {x}"), 4, "Invalid 'cluster_name' value ({x})"),
     ((*NODE, "cluster_listener 0"), 4, "Invalid 'cluster_listener' value (0). Expected a port from 1 to 65535"),
     ((*NODE, "cluster_listener 1885 host more"), 4, "Invalid 'cluster_listener' value"),

@@ -59,6 +59,9 @@ GENERAL = (
     text("cluster_secret_file", G,
          "File with the secret of the cluster, at least 32 bytes, the same on all nodes. Not all users may read it",
          "path", own=True, reload=RESTART, once=True),
+    text("cluster_password_file", G,
+         "File whose first line is the password of Redis, so that the address in cluster has none. Not all users "
+         "should read it", "path", own=True, reload=RESTART, once=True),
     number("cluster_capacity", 1, G,
            "Part of the workers of a cluster that this node runs, in proportion to the numbers of the other nodes", 1,
            1000, own=True, reload=RESTART),

@@ -24,8 +24,7 @@ from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.figures import overview
 from mosq.cluster.member import Member
 from mosq.cluster.terms import Terms
-from mosq.log_types import ERROR, NOTICE, WARNING
-from mosq.server.node.wires import place_of
+from mosq.log_types import WARNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from mosq.server.workers.channel import Channel, Message
 
 RUN_BYTES = 16
-# beginnings of lines
-WARNINGS = ("Redis at ", "Redis has ", "Redis does ", "Redis is slow", "The lease ", "the client of Redis ")
 
 
 class Identity(NamedTuple):
@@ -102,11 +99,11 @@ class NodeAgent:
                                     replicas=facts.replicas, secret=me.secret)
                 registry.open(facts.workers)
                 for line in registry.check_server():
-                    self._report(WARNING, f"Warning: {line}")
+                    self._report(WARNING, line)
             except AwayError as error:
                 if str(error) != shown:
                     shown = str(error)
-                    self._report(WARNING, f"Warning: {error}. This node opens no listener until Redis answers.")
+                    self._report(WARNING, f"{error}. This node opens no listener until Redis answers.")
                 registry.close()
             else:
                 self._terms = facts.terms
@@ -126,7 +123,7 @@ class NodeAgent:
 
     def _serve(self, registry: "Registry", facts: "Facts") -> None:
         member = Member(self._identity.node, self._run_name, facts.workers, facts.terms, self,
-                        announcement=self._identity.announcement, report=self._reported, places=self._place)
+                        announcement=self._identity.announcement, report=self._report, places=self._place)
         agent = Agent(registry, member, noted=self._noted)
         self._member = member
         threading.Thread(target=self._receive, args=(agent,), name="mosq-node-parent", daemon=True).start()
@@ -196,14 +193,10 @@ class NodeAgent:
         new = {worker: where for worker, where in places.items() if self._places.get(worker, ()) != where}
         self._places.update(new)
         if new:
-            self._send({"is": "places", "places": {worker: place_of(worker, where) for worker, where in new.items()}})
-
-    def _reported(self, text: str) -> None:
-        kind = ERROR if text.startswith("Error") else WARNING if text.startswith(WARNINGS) else NOTICE
-        self._report(kind, f"Warning: {text}" if kind == WARNING else text)
+            self._send({"is": "places", "places": new})
 
     def _report(self, kind: int, text: str) -> None:
-        self._send({"is": "report", "type": kind, "text": text})
+        self._send({"is": "report", "type": kind, "text": f"Warning: {text}" if kind == WARNING else text})
 
     def _send(self, message: "Message") -> None:
         with self._sending:             # the keeper and the asker report

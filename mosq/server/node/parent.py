@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 
+from mosq.cluster.address import parse_address
 from mosq.cluster.entries import Announcement
 from mosq.cluster.secret import read_secret
 from mosq.config.cluster import UINT16_MAX, address_of, listener_of
@@ -98,8 +99,9 @@ class NodeParent(Parent):
         at = listener_of(config)
         host = "" if at is None else self._own_host(at[0])
         address = "" if at is None else address_text(host, at[1])
+        redis = parse_address(config.cluster or "", config.cluster_password_file)
         announcement = Announcement(config.cluster_capacity, version=VERSION, address=address)
-        self._start_agent(Identity(address_of(config), config.cluster_name, config.cluster_node, secret, announcement))
+        self._start_agent(Identity(redis, config.cluster_name, config.cluster_node, secret, announcement))
         opened = self._wait_opened()
         self.slots = [NodeSlot(place) for place in range(opened["workers"])]
         self._order = Order(self.slots)
@@ -115,7 +117,7 @@ class NodeParent(Parent):
                                        f"{UINT16_MAX - len(self.slots) + 1}.", EXIT_CONFIG)
             self._wires = Wires(opened["id"], secret, host, at[1])
         self._lease_s = opened["lease_s"]
-        self._store = StorePlace(address_of(config), config.cluster_name, opened["id"], opened["replicas"])
+        self._store = StorePlace(redis, config.cluster_name, opened["id"], opened["replicas"])
         self.log.report(INFORMATION, f"Node {config.cluster_node} of the cluster {config.cluster_name} at "
                                      f"{self._store.address}: {len(self.slots)} workers, lease {self._lease_s:g} s, "
                                      f"{opened['replicas']} replicas of Redis.")

@@ -9,7 +9,6 @@ from typing import NamedTuple
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mosq.cluster.address import Address
-    from mosq.cluster.member import Where
     from mosq.server.workers.wired import Wired
 
 
@@ -41,14 +40,6 @@ class Wires(NamedTuple):
 def address_text(host: str, port: int) -> str:
     """Return the address that a node announces."""
     return f"{host} {port}"
-
-
-def place_of(worker: int, where: "Where | None") -> "tuple[str, int, int] | None":
-    """Return host, port and token of a worker, as its peers get them."""
-    if where is None:
-        return None
-    host, port = where.address.split(" ")
-    return host, int(port) + worker, where.token
 
 
 def own_host(named: str, redis: "Address") -> str:

@@ -150,17 +150,19 @@ def status(                             # parameters: one for each option of the
         context: click.Context, /, address: str, cluster_name: str, password_file: str | None,
         secret_file: str | None, as_json: bool) -> None:
     """Show the nodes of the cluster in the Redis at ADDRESS, the node of each worker, and what needs attention."""
-    from mosq.cluster.overview import observed, overview_of
+    from mosq.cluster.overview import OBSERVED_BEATS, observed, overview_of
 
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
         registry = place.registry()
         facts = registry.facts()
+        registry.close()
+        registry = place.opened(facts)
         warnings = registry.check_server()
         warnings += [f"The store of worker {worker} is not in Redis any more, and it was: its keys were deleted. "
                      "Restore the data of Redis." for worker in registry.missing_stores(facts)]
-        registry.close()
-        found = overview_of(cluster_name, facts, *observed(place.opened(facts), facts.terms), warnings)
+        announce(f"Watching the nodes for up to {OBSERVED_BEATS * facts.terms.beat_s:g} seconds.")
+        found = overview_of(cluster_name, facts, *observed(registry, facts.terms), warnings)
     if as_json:
         import json
 
@@ -249,10 +251,10 @@ def join(address: str, cluster_name: str, password_file: str | None, secret_file
 @of_redis
 @click.argument("node")
 def forget(address: str, cluster_name: str, password_file: str | None, secret_file: str | None, node: str) -> None:
-    """Remove the name of a dead NODE from the cluster in the Redis at ADDRESS. Watches it for some seconds first."""
+    """Remove the name of a dead NODE from the cluster in the Redis at ADDRESS. Watches it for 1.5 leases first."""
     from mosq.cluster.entries import run_of
     from mosq.cluster.overview import beats_of
-    from mosq.cluster.requests import Leave
+    from mosq.cluster.requests import CHANGED, DONE, Leave
 
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
@@ -261,12 +263,17 @@ def forget(address: str, cluster_name: str, password_file: str | None, secret_fi
         beat = beats_of(registry).get(node)
         if beat is None:
             raise RefusedError(f"the cluster {cluster_name} has no node {node}")
+        announce(f"Watching the node {node} for {facts.terms.death_s:g} seconds.")
         until_s = time.monotonic() + facts.terms.death_s
         while time.monotonic() < until_s:
             time.sleep(facts.terms.beat_s)
             if beats_of(registry).get(node, beat) != beat:
                 raise RefusedError(f"the node {node} lives; SIGTERM lets it leave")
-        place.opened(facts, node, run_of(beat)).ask(Leave())
+        status = place.opened(facts, node, run_of(beat)).ask(Leave(beat)).status
+        if status == CHANGED:
+            raise RefusedError(f"the node {node} has just come back; SIGTERM lets it leave")
+        if status != DONE:
+            raise AwayError("the cluster was removed from Redis, or created again")
     click.echo(f"The node {node} is forgotten.")
 
 
@@ -297,6 +304,9 @@ class Place:
             self._secret = read_secret(secret_file) if secret_file is not None else b""
         except (ValueError, OSError) as error:
             raise click.UsageError(str(error)) from None
+        if password_file is None and self._address.password is not None:
+            click.echo("Warning: Other users of this machine can see the password in ADDRESS while the command runs; "
+                       "use --password-file FILE.", err=True)
 
     def registry(self, terms: "Terms | None" = None, replicas: int = 0, name: str = "operator",
                  run: str = "operator") -> "Registry":
@@ -330,6 +340,11 @@ def answering() -> "Iterator[None]":
         raise click.exceptions.Exit(EXIT_TROUBLE) from None
     except RefusedError as error:
         raise click.UsageError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
+
+
+def announce(text: str) -> None:
+    """Print a line before a wait, which takes minutes if the lease is long. It is no part of the result."""
+    click.echo(text, err=True)
 
 
 def _show(found: "Overview") -> None:
