@@ -13,7 +13,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from cext.base.slab cimport slab_at, slab_end, slab_take
 from cext.broker.core.broker cimport Broker
-from cext.broker.core.durable cimport RestoredWill, durable_of, durable_refuses
+from cext.broker.core.durable cimport RestoredWill, durable_of, durable_is_stuck
 from cext.broker.core.link_state cimport BrokerLinks, LINK_WAIT_WILL, LinkWait, links_of, waiter_take
 from cext.broker.core.publication_state cimport Publication, SCOPE_REMOTE, SCOPE_WILL
 from cext.broker.core.settings cimport DURABILITY_GROUP
@@ -28,7 +28,7 @@ from cext.session.message cimport MESSAGE_AGAIN
 
 cdef void sent_will_prepare(Broker* b, Publication* p, bint stored) noexcept nogil:
     # nothing below $SYS outlives the process: after the next start such a will could replace what its client has published since
-    if b.links != NULL and stored and not is_sys_message(p.message) and b.durable != NULL and durable_of(b).level >= DURABILITY_GROUP and not durable_refuses(b):
+    if b.links != NULL and stored and not is_sys_message(p.message) and b.durable != NULL and durable_of(b).level >= DURABILITY_GROUP and not durable_is_stuck(b):
         p.scope |= SCOPE_WILL
 
 

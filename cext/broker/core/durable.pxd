@@ -224,3 +224,10 @@ cdef inline void durable_lacks_memory(Broker* b) noexcept nogil:
 
 cdef inline bint durable_refuses(Broker* b) noexcept nogil:
     return b.durable != NULL and durable_of(b).trouble != 0
+
+
+# Return whether nothing may be recorded for a long time, so that records are not waited for. A store in Redis that is away is no such
+# case: within seconds it is written, or this process ends with its lease, and the next one must know what this one has done.
+cdef inline bint durable_is_stuck(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    return t != NULL and t.trouble & ~<uint8_t>(TROUBLE_ERROR if t.store.files.deferred else 0) != 0

@@ -18,7 +18,7 @@ from cext.base.slab cimport slab_at, slab_end
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport client_ack, client_doom
 from cext.broker.core.client_state cimport C_CONNECTED, Client, PendingAck, PendingAcks
-from cext.broker.core.durable cimport Durable, NO_PENDING, PENDING, PENDING_ACKS_MAX, Waiter, batch_changed, durable_of
+from cext.broker.core.durable cimport Durable, NO_PENDING, PENDING, PENDING_ACKS_MAX, Waiter, batch_changed, durable_is_stuck, durable_of
 from cext.broker.core.jobs cimport fanout_of_client
 from cext.broker.core.settings cimport DURABILITY_GROUP, DURABILITY_STRICT
 from cext.codec.frame cimport T_PUBACK, T_PUBREC
@@ -199,7 +199,7 @@ cdef void ack_after_all(Broker* b, Client* c, int packet_type, uint16_t pid) noe
 cdef void hold_output(Broker* b, Client* c, uint64_t changes, bint soft) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef uint32_t serial
-    if t == NULL or t.level < DURABILITY_GROUP or t.changes == changes or (soft and t.trouble):
+    if t == NULL or t.level < DURABILITY_GROUP or t.changes == changes or (soft and durable_is_stuck(b)):
         return
     serial = t.serial if t.dirty else t.serial - 1       # other workers may have answered later than the disk: no batch would follow
     if is_committed(t, serial):
@@ -263,7 +263,7 @@ cdef void pending_acks_release(Broker* b, Client* c) noexcept nogil:
     cdef PendingAck* p
     if r == NULL or c.conn.flags & CONN_CLOSED:
         return
-    if t != NULL and c.conn.flags & CONN_HELD and (is_committed(t, r.held) or (r.soft and t.trouble)):
+    if t != NULL and c.conn.flags & CONN_HELD and (is_committed(t, r.held) or (r.soft and durable_is_stuck(b))):
         c.conn.flags &= ~<uint32_t>CONN_HELD
         conn_flush(&b.reactor, &c.conn)
     if c.state != C_CONNECTED or c.conn.flags & CONN_CLOSING:

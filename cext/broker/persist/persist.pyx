@@ -21,7 +21,7 @@ from cext.base.slab cimport slab_get
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client, Will
-from cext.broker.core.durable cimport StoredAck, Durable, PENDING, Pending, PendingDelivery, PendingGated, batch_changed, batch_opened, durable_lacks_memory, durable_of, durable_refuses
+from cext.broker.core.durable cimport StoredAck, Durable, PENDING, Pending, PendingDelivery, PendingGated, batch_changed, batch_opened, durable_lacks_memory, durable_is_stuck, durable_of
 from cext.broker.persist.accounts cimport account_begin
 from cext.broker.persist.pending_acks cimport pending_acks_release, waiter_add
 from cext.session.message cimport (
@@ -517,7 +517,7 @@ cdef void persist_will(Broker* b, Session* s, const Message* m, uint32_t delay_s
 cdef void persist_client_will(Broker* b, Session* s, const Will* w) noexcept nogil:
     if s.store_session_id:
         persist_will(b, s, w.message, w.delay_s, 0)
-    elif b.durable != NULL and not durable_refuses(b):       # a client without a stored session must not depend on the disk
+    elif b.durable != NULL and not durable_is_stuck(b):       # a client without a stored session must not depend on the disk
         client_will_recorded(b, s, w)
 
 

@@ -1,6 +1,6 @@
 """Make the faults of a cluster. Each of them returns when its cause is over; the cluster may still be busy with its effects.
 
-A fault that lasts ends with an event where one tells that it has had its effect, such as a take-over by the other nodes."""
+A fault that lasts ends with the event that shows its effect, such as a take-over by the other nodes, or after a random time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.cluster.chaos.machines import Cluster, Node
 T = TypeVar("T")
 POLL_S = 0.05
 EVENT_S = 60.0                  # time limit for an event that must come, also on a slow machine
-LASTS_S = (1.0, 6.0)            # of faults without an event that tells their effect
+LASTS_S = (1.0, 6.0)            # of faults without an event that shows their effect
 LOSS, SLOW_NODE_S, SLOW_REDIS_S = 0.05, 0.2, 0.1
 
 
