@@ -18,6 +18,7 @@ from tests.harness.broker import ROOT, free_port
 from tests.harness.faults import until
 
 EXAMPLE = ROOT / "conf/haproxy/haproxy.cfg"
+TRACKS = ""                     # status of the check of a server whose state is that of one in another backend
 
 
 def program() -> str | None:
@@ -66,9 +67,10 @@ class Haproxy:
                 return ""
 
     def servers(self, backend: str = "nodes") -> dict[str, tuple[bool, int]]:
-        """Return for each node whether it is up, and the number of its connections."""
+        """Return for each node whether it is up, and the number of its connections. HAProxy takes a node for up until the first check, and
+        down if that one fails, so a node counts as up only when its last check has passed."""
         rows = csv.DictReader(io.StringIO(self.ask("show stat").removeprefix("# ")))
-        return {row["svname"]: (row["status"].startswith("UP"), int(row["scur"]))
+        return {row["svname"]: (row["status"].startswith("UP") and row["check_status"].removeprefix("* ") in ("L7OK", TRACKS), int(row["scur"]))
                 for row in rows if row["pxname"] == backend and row["svname"] not in ("FRONTEND", "BACKEND")}
 
     def wait_up(self, *names: str) -> None:

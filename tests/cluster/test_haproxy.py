@@ -18,7 +18,7 @@ from tests.cluster.test_two_nodes import Linked
 from tests.harness.broker import free_port
 from tests.harness.certificates import client_context, server_files
 from tests.harness.effort import TIMEOUT_S
-from tests.harness.packets import Connack, Connect
+from tests.harness.packets import Connack, Connect, decode
 from tests.harness.wire import Wire
 from tests.interop.clients import Client, Message, Paho, Setup
 from tests.interop.programs import Mosquitto, MqttJs, install_mqttjs
@@ -37,6 +37,7 @@ class Front(Linked):
 
     def __init__(self, redis: Redis) -> None:
         super().__init__(redis)
+        self.opened: list[Wire] = []
         self.proxied, self.tls = free_port(), free_port()
         for name in ("a", "b"):
             self.begin(name)
@@ -59,10 +60,30 @@ class Front(Linked):
         return "".join(node.log() for node in self.nodes) + self.haproxy.report()
 
     def connect(self, client_id: str, port: int = 0, **how: object) -> Wire:
-        client = Wire(port or self.haproxy.port, source=ADDRESS, **how)      # type: ignore[arg-type]
-        client.send(Connect(client_id))
-        assert isinstance(client.read_packet(), Connack)
-        return client
+        """Connect a client; again and again while no worker serves, or the lease of a busy machine is over."""
+        found: list[Wire] = []
+
+        def accepted() -> bool:
+            client = Wire(port or self.haproxy.port, source=ADDRESS, **how)      # type: ignore[arg-type]
+            self.opened.append(client)
+            try:
+                client.send(Connect(client_id))
+                raw = client.read_frame()
+            except OSError:
+                return False
+            if raw is None:
+                return False
+            assert isinstance(decode(client.level, raw), Connack)
+            found.append(client)
+            return True
+
+        until(accepted, self.logs)
+        return found[0]
+
+    def close(self) -> None:
+        for client in self.opened:
+            client.close()
+        super().close()
 
     def carries(self, name: str) -> int:
         """Return the number of connections to a node."""
@@ -93,12 +114,11 @@ def test_nodes_see_the_address_of_a_client(front: Front) -> None:
     """A client of each worker connects four times, so at least one of the connections is relayed to the other node."""
     text = f"New client connected from {ADDRESS}:"
     ids = front.ids("x") * 2 + front.ids("y") * 2
-    for name in ids:
-        front.connect(name).close()
-    until(lambda: sum(node.log().count(text) for node in front.nodes) == len(ids), front.logs)
-    for name in ids:
-        front.connect(name, front.haproxy.tls_port, tls=client_context()).close()
-    until(lambda: sum(node.log().count(text) for node in front.nodes) == 2 * len(ids), front.logs)
+    for port, how in ((front.haproxy.port, {}), (front.haproxy.tls_port, {"tls": client_context()})):
+        before = sum(node.log().count(text) for node in front.nodes)
+        for name in ids:
+            front.connect(name, port, **how).close()
+        until(lambda before=before: sum(node.log().count(text) for node in front.nodes) >= before + len(ids), front.logs)     # type: ignore[misc]
 
 
 def test_a_node_that_leaves_gets_no_clients(front: Front) -> None:
@@ -117,16 +137,14 @@ def test_clients_of_a_node_that_hangs_are_disconnected(front: Front) -> None:
     """All processes of the node are stopped, so its port is open and does not answer. The kernel ends its workers with the lease."""
     second = front.nodes[1]
     until(lambda: all(front.carries(node.name) == 0 for node in front.nodes))
-    clients = [front.connect(name) for name in front.ids("x") * 2]
-    assert front.carries("b") > 0
+    while front.carries("b") == 0:
+        front.connect(front.ids("x")[0])
     second.send_signal(signal.SIGSTOP)
     for pid in second.children():
         os.kill(pid, signal.SIGSTOP)
     front.haproxy.wait_up("a")
-    assert front.carries("b") == 0
+    until(lambda: front.carries("b") == 0)
     until(lambda: len(front.nodes[0].pids()) == WORKERS, front.logs)
-    for client in clients:
-        client.close()
     front.connect(front.ids("x")[0]).close()
 
 
@@ -196,13 +214,14 @@ def test_clients_of_others_see_nothing_but_a_reconnect_when_a_node_dies(front: F
     for stream in streams:
         stream.thread.start()
     until(lambda: all(stream.acknowledged >= BEFORE for stream in streams), front.logs)
-    assert front.carries("a") > 0 and front.carries("b") > 0
-    front.nodes[1].die()
+    [_, victim] = sorted(front.nodes, key=lambda node: front.carries(node.name))
+    assert front.carries(victim.name) > 0
+    victim.die()
     died.set()
     for stream in streams:
         stream.thread.join(2 * TIMEOUT_S)
         assert not stream.thread.is_alive(), front.logs()
-    assert front.carries("b") == 0
+    until(lambda: front.carries(victim.name) == 0)
     for client in subscribers:
         got = until_complete(client, streams)
         for stream in streams:
