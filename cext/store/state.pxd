@@ -97,6 +97,7 @@ ctypedef struct StoreStats:
     uint32_t segments
     uint32_t errors             # failed system calls
     uint8_t full                # 1 from STORE_FULL to STORE_FULL_OVER, and from STORE_LOW to STORE_LOW_OVER
+    uint8_t low                 # 1 while `full` means only that there should be no new data
     uint8_t failing             # 1 from STORE_ERROR to STORE_ERROR_OVER
 
 # Extension: other files that the storage thread writes together with the batches. Data handed over when a batch is sealed is

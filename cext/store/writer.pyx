@@ -122,6 +122,7 @@ cdef void writer_publish(Store* s, uint32_t news, StoreBatch* done) noexcept nog
     w.stats.segments = w.n
     w.stats.total_bytes = w.segments_bytes + w.spare_done
     w.stats.full = w.full or w.low
+    w.stats.low = w.low and not w.full
     w.stats.failing = w.failing
     pthread_mutex_lock(&shared.lock)
     if shared.written != counted or shared.synced != w.synced:

@@ -20,6 +20,7 @@ cdef enum:
     TROUBLE_FULL = 1                    # the disk is full, or Redis nearly
     TROUBLE_ERROR = 2                   # the disk cannot be written or synced
     TROUBLE_MEMORY = 4                  # no memory for the open batch
+    TROUBLE_LOW = 8                     # with TROUBLE_FULL: Redis is only nearly full, and all batches are written
 
 cdef enum:
     PENDING = 0x8000000000000000u       # Message.lsn: the record is not written yet; the rest is the place among the pending messages
@@ -226,8 +227,15 @@ cdef inline bint durable_refuses(Broker* b) noexcept nogil:
     return b.durable != NULL and durable_of(b).trouble != 0
 
 
-# Return whether nothing may be recorded for a long time, so that records are not waited for. A store in Redis that is away is no such
-# case: within seconds it is written, or this process ends with its lease, and the next one must know what this one has done.
+# Return whether nothing may be recorded for a long time, so that records are not waited for. A Redis that is nearly full, or away, is
+# no such case: within seconds the store is written, or this process ends with its lease, and the next one must know what this one has done.
 cdef inline bint durable_is_stuck(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
-    return t != NULL and t.trouble & ~<uint8_t>(TROUBLE_ERROR if t.store.files.deferred else 0) != 0
+    cdef uint8_t passing = 0
+    if t == NULL or t.trouble == 0:
+        return 0
+    if t.store.files.deferred:
+        passing |= TROUBLE_ERROR
+    if t.trouble & TROUBLE_LOW:
+        passing |= TROUBLE_LOW | TROUBLE_FULL
+    return t.trouble & ~passing != 0

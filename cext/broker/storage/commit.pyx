@@ -25,7 +25,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport (
     ACKS_PER_RECORD, Durable, DurableBatch, MEMORY_PAUSE_MS, PENDING, Pending, PendingDelivery, SEAL_EARLY_BYTES, StoreGauges, StoredAck,
-    TROUBLE_ERROR, TROUBLE_FULL, TROUBLE_MEMORY, Waiter, durable_of,
+    TROUBLE_ERROR, TROUBLE_FULL, TROUBLE_LOW, TROUBLE_MEMORY, Waiter, durable_of,
 )
 from cext.broker.core.link_state cimport links_of
 from cext.broker.core.log cimport LOG_ERROR, LOG_NOTICE
@@ -335,7 +335,7 @@ cdef void store_events(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
     if flags & (STORE_FULL | STORE_FULL_OVER | STORE_LOW | STORE_LOW_OVER | STORE_ERROR | STORE_ERROR_OVER):
         store_stats(&t.store, &stats)        # each condition may have begun and ended several times
         t.trouble &= TROUBLE_MEMORY
-        t.trouble |= (TROUBLE_FULL if stats.full else 0) | (TROUBLE_ERROR if stats.failing else 0)
+        t.trouble |= (TROUBLE_FULL if stats.full else 0) | (TROUBLE_LOW if stats.low else 0) | (TROUBLE_ERROR if stats.failing else 0)
     if flags & STORE_FULL:
         log_place(b, LOG_ERROR, "Error: %s is full: QoS 1 and 2 are refused until there is room again, QoS 0 continues.", "the disk")
     if flags & STORE_LOW:
