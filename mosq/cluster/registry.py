@@ -165,7 +165,7 @@ class Registry:
         """Return the workers, from 1, whose stores were made and are not in Redis any more. Raises AwayError."""
         marks, missing = self._fields(), []
         for worker in range(1, facts.workers + 1):
-            head = scripts.store_head(scripts.store_name(self.cluster, facts.id, worker))
+            head = scripts.head_of(scripts.store_name(self.cluster, facts.id, worker))
             if scripts.store_mark(worker) in marks and self._run(None, ["HLEN", head])[1] == 0:
                 missing.append(worker)
         return missing

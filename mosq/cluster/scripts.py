@@ -151,6 +151,11 @@ def store_name(cluster: str, id: str, worker: int) -> str:
     return f"{cluster}:{id[:ID_CHARACTERS]}:{worker}"
 
 
+def head_of(store: str) -> str:
+    """Return the key that each store has."""
+    return keys_of_store(store)[0]
+
+
 def keys_of_store(store: str) -> list[str]:
     """Return the keys of a worker's store, in the order in which STORE expects them, and the prefix of its contents."""
     return [f"mosq:{{{store}}}:{name}" for name in ("head", "names", "gone", "f:")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mosq.cluster.entries import Announcement, Entry, entry_of, next_token, read_announcement, text_of
+from mosq.cluster.entries import Announcement, Entry, announcement_of, entry_of, next_token, read_announcement, text_of
 from mosq.cluster.member import Member, NameUsedError, Where
 from mosq.cluster.requests import Beat, Change, Join, Leave, Look, Request, Send
 from mosq.cluster.terms import Terms

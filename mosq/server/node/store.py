@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from mosq.cluster.scripts import MARK, keys_of, store_head, store_mark, store_name
+from mosq.cluster.scripts import MARK, keys_of, head_of, store_mark, store_name
 from mosq.server.storage import report_store
 
 TYPE_CHECKING = False
@@ -39,7 +39,7 @@ class StorePlace(NamedTuple):
         name, mark, connection = self.name_of(worker), store_mark(worker), self._connection()
         key = keys_of(self.cluster)[0]
         is_new = connection.call("HGET", key, mark) is None
-        if not is_new and connection.call("HLEN", store_head(name)) == 0:
+        if not is_new and connection.call("HLEN", head_of(name)) == 0:
             raise OSError(f"Redis has no store of worker {worker} any more, and it had one: the keys mosq:{{{name}}}:* "
                           "were deleted, with acknowledged messages. Restore the data of Redis; to go on without them: "
                           f"redis-cli HDEL '{key}' '{mark}'")

@@ -9,7 +9,7 @@ while neither of them gets new routes.
 import time
 from typing import NamedTuple
 
-from mosq.cluster.entries import NEVER, Entry, announcement_of, entry_of, run_of
+from mosq.cluster.entries import NEVER, Entry, entry_of, read_announcement, run_of
 from mosq.cluster.figures import figures_of, in_force
 from mosq.cluster.overview import OBSERVED_BEATS
 from mosq.cluster.requests import Note
@@ -96,10 +96,10 @@ def _of_nodes(found: Reading, alive: set[str]) -> "Iterator[str]":
         if name not in found.announcements:
             yield f"The node {name} has a beat, and no announcement."
             continue
-        try:
-            address = announcement_of(found.announcements[name]).address
-        except (ValueError, TypeError, KeyError):
-            yield f"The announcement of the node {name} is damaged."
+        announced, unusable = read_announcement(found.announcements[name])
+        address = announced.address
+        if unusable:
+            yield f"The announcement of the node {name} is damaged, or of a later version of mosq: {unusable}."
             continue
         if name not in found.beats:
             yield f"The node {name} has an announcement, and no beat."
