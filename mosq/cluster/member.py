@@ -311,8 +311,8 @@ class Member:
         if self._unlike == SLOW_BEATS:
             self._slow, self._unlike = not self._slow, 0
             if self._slow:
-                self._report(WARNING, f"Redis is slow: its answers take {took_s * 1000:.0f} ms, and each acknowledgement "
-                                      "waits for one.")
+                self._report(WARNING, f"Redis is slow: its answers take {took_s * 1000:.0f} ms, and each "
+                                      "acknowledgement waits for one.")
             else:
                 self._report(NOTICE, "Redis is quick again.")
 
@@ -346,8 +346,8 @@ class Member:
         if away != self.away:
             self.away = away
             self.announcement = replace(self.announcement, leaving=away or self._leaving)
-            self._report(NOTICE, "This node was sent away: it gives its workers to others, and starts none." if away else
-                         "This node may have workers again.")
+            self._report(NOTICE, "This node was sent away: it gives its workers to others, and starts none." if away
+                         else "This node may have workers again.")
 
     def _report_strange(self, announcements: dict[str, str]) -> None:
         """Report each announcement that has something that this version cannot use, once."""

@@ -10,7 +10,7 @@ import pytest
 from mosq.server.node.doors import Doors
 
 
-def test_sockets_that_are_shut_refuse_end_who_waits_and_admit_again() -> None:
+def test_sockets_that_are_shut_end_waiting_clients_and_open_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as chosen:
         port = chosen.getsockname()[1]
     with socket.create_server(("127.0.0.1", port)) as server:       # a port that the system chose would be given back

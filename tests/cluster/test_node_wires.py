@@ -38,7 +38,7 @@ def test_an_address_that_other_nodes_cannot_use_is_refused(named: str, text: str
 
 
 def test_each_host_of_redis_is_tried_for_the_own_address() -> None:
-    with pytest.raises(ValueError, match="127.0.0.1"):
+    with pytest.raises(ValueError, match=r"127\.0\.0\.1"):
         own_host("", Address((("no such host", 6379), ("127.0.0.1", 6379))))
 
 

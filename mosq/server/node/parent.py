@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 LEAVE_S = 20.0                  # from SIGTERM until the workers that have not moved are ended
 NAME_S = 1.0                    # between two questions for the address of this node
-SHUT_S = 1.0                    # from the end of the last worker here until clients are refused; most start again before
+SHUT_S = 1.0                    # from the end of the last worker here until clients are refused; most start againbefore
 AGENT_NAME = "mosq: agent"
 
 
@@ -269,7 +269,8 @@ class NodeParent(Parent):
         return [*super()._descriptors(), *([] if self._agent is None else [self._agent.fileno()])]
 
     def _wait_s(self, now_s: float) -> float:
-        due = [self._leave_s, None if self._empty_s is None else self._empty_s + SHUT_S] + [one for slot in self.slots for one in (slot.stop_s, slot.report_s)]
+        due = [self._leave_s, None if self._empty_s is None else self._empty_s + SHUT_S]
+        due += [one for slot in self.slots for one in (slot.stop_s, slot.report_s)]
         return max(0.0, min([super()._wait_s(now_s), *(one - now_s for one in due if one is not None)]))
 
     def _look_at_doors(self, now_s: float) -> None:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from mosq.cluster.scripts import MARK, keys_of, head_of, store_mark, store_name
+from mosq.cluster.scripts import MARK, head_of, keys_of, store_mark, store_name
 from mosq.server.storage import report_store
 
 TYPE_CHECKING = False
