@@ -19,10 +19,15 @@ closed then and opened again, and relayed clients are disconnected, so that they
 this: the kernel of a stopped process acknowledges, and so does a tunnel. TCP_USER_TIMEOUT would end connections whose
 receiver is slow, because it also counts the time without a window.
 
+Others may refuse this worker as a process that was replaced, although it is the one of the table: Redis has lost a
+claim that they had seen, and the next token is drawn below that one. After OLD_MAX refusals `end` is called, so that
+the next process gets a higher token.
+
 An address is a number, not a name: a name server must not delay the other connections.
 """
 
 import contextlib
+import errno
 import os
 import random
 import select
@@ -33,7 +38,7 @@ from typing import NamedTuple
 
 from mosq.cluster import wires
 from mosq.cluster.wires import ECHO, LINK, RELAY, Accepting, Dialling, Own, WireError
-from mosq.log_types import INFORMATION, WARNING
+from mosq.log_types import ERROR, INFORMATION, WARNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,6 +52,9 @@ DIALS_MAX = 8
 READY, READY_MAX = 8, 32                    # connections that wait for clients; READY_MAX is WIRES_READY of the engine
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 5.0
 LINE_S, LINES_MAX = 30.0, 1024
+FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+OLD_MAX = 8                                 # refusals as a replaced process, without a connection in between
+FULL_S = 0.2                                # pause of accepting when no descriptor is left
 TURN_S = 1.0
 BACKLOG = 256
 IDLE_S, PROBE_S, PROBES = 2, 1, 3           # a dead machine is noticed within 5 s where nothing is sent
@@ -102,15 +110,17 @@ class _Echo:
 
 class Reach:
     """The thread and its connections. `listening`: a listening socket, which belongs to this object; `report`: takes a
-    type of log lines and a text, from this thread."""
+    type of log lines and a text, from this thread; `end`: ends this process."""
 
-    def __init__(self, engine: "Engine", own: Own, listening: socket.socket, n: int,
-                 report: "Callable[[int, str], None]") -> None:
-        self._engine, self._own, self._listening, self._report = engine, own, listening, report
+    def __init__(self, engine: "Engine", own: Own, listening: socket.socket, n: int,    # parameters: see above
+                 report: "Callable[[int, str], None]", end: "Callable[[], object]") -> None:
+        self._engine, self._own, self._listening, self._report, self._end_process = engine, own, listening, report, end
         self._peers = {slot: _Peer() for slot in range(n) if slot != own.slot}
         self._shakes: dict[int, _Shake] = {}
         self._echoes: dict[int, _Echo] = {}
         self._judged_s = time.monotonic()
+        self._olds = 0                          # refusals as a replaced process, since the last connection
+        self._full_s: float | None = None       # when accepting goes on; None: it does
         self._accepted: dict[str, int] = {}     # connections without a proof, by address
         self._lines: dict[tuple[str, int], float] = {}      # when a line came last
         self._new: dict[int, Place | None] | None = None
@@ -144,6 +154,9 @@ class Reach:
                 self._turn()
         except RuntimeError:
             pass                        # the engine has ended
+        except BaseException as error:
+            self._report(ERROR, f"Error: The connections to other workers have failed: {error!r}. The worker ends.")
+            self._end_process()
 
     def _turn(self) -> None:
         now_s = time.monotonic()
@@ -157,6 +170,9 @@ class Reach:
             elif fd in self._notices:
                 os.eventfd_read(fd)     # another event of this turn may have closed any other descriptor
         now_s = time.monotonic()
+        if self._full_s is not None and now_s >= self._full_s:
+            self._full_s = None
+            self._poll.modify(self._listening.fileno(), select.EPOLLIN)
         self._judge(now_s)
         self._move()
         for slot, (wanted, ready, waiting) in self._engine.wires().items():
@@ -172,6 +188,7 @@ class Reach:
     def _wait_s(self, now_s: float) -> float:
         due = [peer.due_s - now_s for peer in self._peers.values() if peer.place is not None and peer.due_s > now_s]
         due += [shake.until_s - now_s for shake in self._shakes.values()]
+        due += [] if self._full_s is None else [self._full_s - now_s]
         return max(0.001, min([TURN_S, *due]))
 
     def _move(self) -> None:
@@ -185,8 +202,11 @@ class Reach:
             # its process may have come before its place
             known = place is not None and place.token == peer.token \
                 and (peer.place is None or peer.place.token < place.token)
+            if place is not None:
+                peer.least = place.token
+            elif peer.place is not None:        # a later process may have proved itself already
+                peer.least = max(peer.least, peer.place.token + 1)
             peer.place, peer.failures, peer.due_s = place, 0, 0.0
-            peer.least = place.token if place is not None else peer.least + 1
             if not known:
                 self._part(slot, peer)
                 peer.token = place.token if place is not None else peer.token
@@ -216,9 +236,15 @@ class Reach:
     def _dial(self, slot: int, peer: _Peer, kind: int) -> None:
         assert peer.place is not None
         host, port = peer.place.host, peer.place.port
-        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        name = f"worker {slot + 1} at {host}:{port}"
+        try:
+            sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        except OSError as error:        # no descriptor is left
+            self._line(name, 0, f"cannot connect to {name}: {error.strerror}. It is tried again")
+            peer.pause(time.monotonic())
+            return
         side = Dialling(self._own, os.urandom(wires.NONCE_BYTES), kind, slot, peer.least)
-        shake = _Shake(sock, side, time.monotonic() + HANDSHAKE_S, slot, f"worker {slot + 1} at {host}:{port}")
+        shake = _Shake(sock, side, time.monotonic() + HANDSHAKE_S, slot, name)
         self._shakes[sock.fileno()] = shake
         try:
             sock.setblocking(False)
@@ -253,8 +279,11 @@ class Reach:
         for _ in range(BACKLOG):
             try:
                 sock, address = self._listening.accept()
-            except OSError:
-                return                  # no more; or none can be accepted now
+            except OSError as error:
+                if error.errno in FULL:
+                    self._poll.modify(self._listening.fileno(), 0)
+                    self._full_s = time.monotonic() + FULL_S
+                return
             host = address[0]
             if len(self._shakes) >= HANDSHAKES_MAX + DIALS_MAX * len(self._peers) \
                     or sum(self._accepted.values()) >= HANDSHAKES_MAX or self._accepted.get(host, 0) >= PER_ADDRESS:
@@ -320,13 +349,23 @@ class Reach:
             what = "has refused a connection" if error.reported else "is not connected"
             self._line(shake.name, error.reason, f"{shake.name} {what}: {error}")
             self._peers[shake.peer].pause(time.monotonic())
+            if error.reported and error.reason == wires.OLD:
+                self._replaced()
         self._end(shake)
+
+    def _replaced(self) -> None:
+        self._olds += 1
+        if self._olds == OLD_MAX:
+            self._report(ERROR, "Error: Other workers refuse this process, because they know a later one of its "
+                                "worker. It ends, and the next one gets a higher token.")
+            self._end_process()
 
     def _over(self, shake: _Shake) -> None:
         """Give the descriptor to the engine."""
         side = shake.side
         peer = self._peers[side.slot]
         self._leave(shake)
+        self._olds = 0
         if side.token > peer.token and peer.token:
             self._part(side.slot, peer)                 # a new process has proved that the one before has ended
         peer.token = max(peer.token, side.token)

@@ -103,6 +103,36 @@ def test_a_killed_worker_comes_back_with_its_sessions() -> None:
         assert received(nodes[1].connect(name, clean=False, props=SESSION), 1) == [(b"1", 1)]
 
 
+def test_a_late_end_of_an_earlier_process_does_not_lock_out_the_later_one() -> None:
+    with cluster(2) as nodes:
+        nodes[1].wait_log("The link to worker 1", 1)
+        nodes[1].die()
+        nodes[1].start()
+        nodes[1].know({0: nodes[0].place()})            # the later process proves itself before the table names it
+        nodes[1].wait_log("The link to worker 1", 2)
+        nodes[0].know({1: None})                        # its connections are closed, and it opens them again
+        nodes[1].wait_log("The link to worker 1", 3)
+        nodes[0].know({1: nodes[1].place()})
+        receiver, sender = nodes[1].connect(id_of(1, 2, "sub")), nodes[0].connect(id_of(0, 2, "pub"))
+        subscribe(receiver, "later", qos=1)
+        publish(sender, "later", b"1", 1, 1)
+        assert received(receiver, 1) == [(b"1", 1)]
+
+
+def test_a_process_that_others_take_for_replaced_ends() -> None:
+    with cluster(2) as nodes:
+        nodes[1].die()
+        nodes[1].start()
+        introduce(nodes)
+        nodes[1].connect(id_of(1, 2, "c"))              # the others know token 2
+        nodes[1].die()
+        nodes[1].token = 0
+        nodes[1].start()
+        nodes[1].know({0: nodes[0].place()})
+        until(lambda: not nodes[1].alive(), nodes[1].log)
+        assert "Error: Other workers refuse this process, because they know a later one of its worker." in nodes[1].log()
+
+
 def test_a_worker_that_has_ended_for_sure_delays_no_subscription() -> None:
     with cluster(2, "route_timeout 3600\n") as nodes:
         nodes[1].die()

@@ -20,7 +20,7 @@ from tests.harness.redis import Sentinel
 from tests.harness.wire import Wire
 from tests.workers.case import until
 
-pytestmark = pytest.mark.part("redis-faults")
+pytestmark = pytest.mark.part("redisfaults")
 
 QUOTA_EXCEEDED = 0x97
 PASSWORD = "right-word"

@@ -14,7 +14,7 @@ from tests.harness.wire import Wire
 from tests.redis.server import Server
 from tests.redis.test_engine import plane_on
 
-pytestmark = pytest.mark.part("redis-faults")
+pytestmark = pytest.mark.part("redisfaults")
 
 HOURS = tries(24)
 SUBSCRIBERS = 20                # durable sessions: each reads its queue every second hour

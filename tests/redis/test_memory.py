@@ -14,7 +14,7 @@ from tests.harness.wire import Wire
 from tests.redis.server import Server
 from tests.redis.test_engine import plane_on, subscribed
 
-pytestmark = pytest.mark.part("redis-faults")
+pytestmark = pytest.mark.part("redisfaults")
 
 QUOTA_EXCEEDED = 0x97
 MEMORY = 48 << 20

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 LEAVE_S = 20.0                  # from SIGTERM until the workers that have not moved are ended
 NAME_S = 1.0                    # between two questions for the address of this node
-SHUT_S = 1.0                    # from the end of the last worker here until clients are refused; most start againbefore
+SHUT_S = 1.0                    # from the end of the last worker here until clients are refused
 AGENT_NAME = "mosq: agent"
 
 

@@ -1,6 +1,8 @@
 """A worker of a cluster: it reaches the other workers over the network (mosq/cluster/reach.py). This module connects
 that thread with the worker: its log lines, and the messages of the parent about places."""
 
+import os
+import signal
 from collections import deque
 
 TYPE_CHECKING = False
@@ -34,7 +36,10 @@ class Wired:
             self._lines.append((kind, text))
             wake()
 
-        self._reach = Reach(engine, self._own, self._listening, self._n, report)
+        def stop() -> None:
+            os.kill(os.getpid(), signal.SIGTERM)        # the parent starts the next process
+
+        self._reach = Reach(engine, self._own, self._listening, self._n, report, stop)
         self._reach.start()
         self._reach.places(self._early)
 
