@@ -28,6 +28,7 @@ LOG_DEFAULT = ERROR | WARNING | NOTICE | INFORMATION
 HTTP_API = "http_api"
 RESERVED_ALWAYS = 32    # descriptors: the store (segments, spare, folder, cleaning), files of a reload, imports
 RESERVED_HTTP = 80      # descriptors of an HTTP listener: its connections, and the files that it sends
+RESERVED_PEER = 40              # for each worker elsewhere: READY_MAX of mosq/cluster/reach.py, links, handshakes
 
 # passed on unchanged
 _PLAIN = (
@@ -40,7 +41,7 @@ _PLAIN = (
     "login_memory", "receive_maximum_policy", "max_inbound_qos2_bytes", "max_output_bytes", "max_topic_levels",
     "connect_timeout", "tls_handshake_threads", "tls_handshakes_per_address", "turn_budget",
     "packet_buffer_size", "auth_timeout", "log_denied_per_second", "log_connections_max",
-    "queue_overflow", "compat", "route_timeout", "link_memory", "cluster_reference",
+    "queue_overflow", "compat", "route_timeout", "link_memory",
     *TUNING,
 )
 _LISTENER_FLAGS = ("use_username_as_clientid", "require_certificate", "disable_client_cert_date_checks",
@@ -75,6 +76,7 @@ def engine_settings(config: Config, mask: int) -> "dict[str, SettingValue]":
     settings["durability_topic"] = "\n".join(config.durability_topic)
     settings["takeover_will"] = "none" if config.compat else config.takeover_will
     settings["tls_keylog"] = config.tls_keylog or ""
+    settings["cluster_reference"] = config.cluster_reference or ""
     settings["log_mask"] = mask
     settings["descriptors_reserved"] = descriptors_reserved(config)
     settings["control_loopback"] = int(config.control_loopback or config.local_only)
@@ -89,7 +91,8 @@ def descriptors_reserved(config: Config) -> int:
     shards: int = sum(spec["shards"] for spec in stream_specs(config))
     http = len(http_listeners(config))
     return (RESERVED_ALWAYS + len(config.log_dest) + 2 * len(config.listeners) + 3 * len(config.bridges)
-            + 4 * shards + RESERVED_HTTP * http)
+            + 4 * shards + RESERVED_HTTP * http
+            + (0 if config.cluster_listener is None else RESERVED_PEER * (config.cluster_local - 1)))
 
 
 def engine_listeners(config: Config) -> "list[ListenerSpec]":
