@@ -46,6 +46,7 @@ def test_the_package_and_the_example_have_the_same_unit() -> None:
 def test_systemd_waits_until_a_node_has_left_its_cluster() -> None:
     [line] = [line for line in (DEBIAN / "mosq.service").read_text().splitlines() if line.startswith("TimeoutStopSec=")]
     assert int(line.partition("=")[2]) > LEAVE_S + 2 * STOP_S       # STOP_S: for the workers, and then for the agent
+    assert "\nKillMode=mixed\n" in (DEBIAN / "mosq.service").read_text()       # else all workers get SIGTERM at once
 
 
 def test_the_package_and_its_unit_give_folders_the_same_owner_and_mode() -> None:
