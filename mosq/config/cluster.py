@@ -4,7 +4,7 @@ A configuration with `cluster` is refused if it asks for something that nodes ca
 """
 
 from mosq.cluster.address import Address, parse_address
-from mosq.cluster.entries import check_name
+from mosq.cluster.entries import PORT_MAX, check_name
 from mosq.config.errors import ConfigError
 from mosq.config.plugin import DYNAMIC_SECURITY, PERSIST_SQLITE, all_plugins, has_store
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from mosq.config.errors import Origin
     from mosq.config.model import Config
 
-UINT16_MAX = 65535
 TUNNEL = "use a tunnel such as stunnel, and redis:// to its local end"
 NO_TLS = f"The store cannot use TLS to Redis. Expected redis:// or redis+sentinel://; {TUNNEL}."
 NO_UNIX = "Expected redis:// or redis+sentinel://, which all nodes can reach, and no unix socket."
@@ -50,9 +49,9 @@ def listener_of(config: "Config") -> tuple[str, int] | None:
     if config.cluster_listener is None:
         return None
     port, *host = config.cluster_listener.split()
-    if not (port.isascii() and port.isdecimal() and len(port) <= 5 and 1 <= int(port) <= UINT16_MAX) or len(host) > 1:
+    if not (port.isascii() and port.isdecimal() and len(port) <= 5 and 1 <= int(port) <= PORT_MAX) or len(host) > 1:
         raise ConfigError(f"Invalid 'cluster_listener' value ({config.cluster_listener[:80]}). Expected a port from 1 "
-                          f"to {UINT16_MAX}, and perhaps an address.", config.origins.get("cluster_listener"))
+                          f"to {PORT_MAX}, and perhaps an address.", config.origins.get("cluster_listener"))
     return host[0] if host else "", int(port)
 
 

@@ -67,7 +67,7 @@ class Audit:
         self.sessions: dict[str, dict[int, Got]] = {}
         self.qos: dict[str, int] = {}
         self.faults: dict[str, int] = dict.fromkeys(KINDS, 0)
-        self.told: list[str] = []
+        self.shown: list[str] = []
         self.deliveries = self.redeliveries = 0
         self.groups: set[str] = set()           # sessions that are groups: one of several members gets each message, in no order
 
@@ -76,7 +76,7 @@ class Audit:
     def fault(self, kind: str, text: str) -> None:
         self.faults[kind] += 1
         if self.faults[kind] <= TOLD:
-            self.told.append(f"{kind}: {text}")
+            self.shown.append(f"{kind}: {text}")
 
     def publisher(self, number: int, name: str, qos: int, group: int) -> Sent:
         self.publishers[number] = Sent(name, qos, group)
@@ -176,4 +176,4 @@ class Audit:
         lines = [f"{self.sent:,} messages of {len(self.publishers)} publishers, {resent:,} of them sent again, {self.deliveries:,} deliveries to "
                  f"{len(self.sessions)} sessions, {self.redeliveries:,} of them again",
                  ", ".join(f"{n:,} {kind}" for kind, n in self.faults.items())]
-        return "\n".join([*lines, *self.told])
+        return "\n".join([*lines, *self.shown])

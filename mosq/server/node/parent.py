@@ -14,9 +14,9 @@ import socket
 import time
 
 from mosq.cluster.address import parse_address
-from mosq.cluster.entries import Announcement
+from mosq.cluster.entries import PORT_MAX, Announcement
 from mosq.cluster.secret import read_secret
-from mosq.config.cluster import UINT16_MAX, address_of, listener_of
+from mosq.config.cluster import address_of, listener_of
 from mosq.engine import continue_when_parent_ends
 from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
 from mosq.server import process, signals
@@ -111,10 +111,10 @@ class NodeParent(Parent):
             self.log.report(WARNING, f"Warning: The sessions and messages in {left} are not read: those of a cluster "
                                      "are in Redis.")
         if at is not None:
-            if at[1] + len(self.slots) - 1 > UINT16_MAX:
+            if at[1] + len(self.slots) - 1 > PORT_MAX:
                 raise CannotStartError(f"Error: Each of the {len(self.slots)} workers needs a port of its own, from "
                                        "cluster_listener on. Expected a port up to "
-                                       f"{UINT16_MAX - len(self.slots) + 1}.", EXIT_CONFIG)
+                                       f"{PORT_MAX - len(self.slots) + 1}.", EXIT_CONFIG)
             self._wires = Wires(opened["id"], secret, host, at[1])
         self._lease_s = opened["lease_s"]
         self._store = StorePlace(redis, config.cluster_name, opened["id"], opened["replicas"])

@@ -154,19 +154,14 @@ def status(                             # parameters: one for each option of the
 
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
-        registry = place.registry()
-        facts = registry.facts()
-        registry.close()
-        registry = place.opened(facts)
+        facts, registry = place.existing()
         warnings = registry.check_server()
         warnings += [f"The store of worker {worker} is not in Redis any more, and it was: its keys were deleted. "
                      "Restore the data of Redis." for worker in registry.missing_stores(facts)]
         announce(f"Watching the nodes for up to {OBSERVED_BEATS * facts.terms.beat_s:g} seconds.")
         found = overview_of(cluster_name, facts, *observed(registry, facts.terms), warnings)
     if as_json:
-        import json
-
-        click.echo(json.dumps(found._asdict()))
+        _print_json(found._asdict())
     else:
         _show(found)
     context.exit(EXIT_TROUBLE if found.trouble else EXIT_OK)
@@ -184,13 +179,10 @@ def check(                              # parameters: one for each option of the
 
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
-        facts = place.registry().facts()
-        registry = place.opened(facts)
+        facts, registry = place.existing()
         found = standing(registry, facts, cluster_name, alive_of(registry, facts.terms))
     if as_json:
-        import json
-
-        click.echo(json.dumps({"cluster": cluster_name, "workers": facts.workers, "differences": found}))
+        _print_json({"cluster": cluster_name, "workers": facts.workers, "differences": found})
     else:
         for line in found:
             click.echo(f"! {line}")
@@ -214,8 +206,7 @@ def leave(                              # parameters: one for each option of the
 
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
-        facts = place.registry().facts()
-        registry = place.opened(facts)
+        facts, registry = place.existing()
         view, alive = observed(registry, facts.terms)
         if node in view.beats and node not in alive:
             raise RefusedError(f"the node {node} gives no sign of life; the others take its workers by themselves")
@@ -242,8 +233,7 @@ def join(address: str, cluster_name: str, password_file: str | None, secret_file
     """Let NODE, which was sent away, have workers again in the cluster in the Redis at ADDRESS."""
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
-        facts = place.registry().facts()
-        _send(place, facts, place.opened(facts), node, away=False)
+        _send(place, *place.existing(), node, away=False)
     click.echo(f"The node {node} may have workers.")
 
 
@@ -258,8 +248,7 @@ def forget(address: str, cluster_name: str, password_file: str | None, secret_fi
 
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
-        facts = place.registry().facts()
-        registry = place.opened(facts)
+        facts, registry = place.existing()
         beat = beats_of(registry).get(node)
         if beat is None:
             raise RefusedError(f"the cluster {cluster_name} has no node {node}")
@@ -275,6 +264,12 @@ def forget(address: str, cluster_name: str, password_file: str | None, secret_fi
         if status != DONE:
             raise AwayError("the cluster was removed from Redis, or created again")
     click.echo(f"The node {node} is forgotten.")
+
+
+def _print_json(values: "dict[str, Any]") -> None:
+    import json
+
+    click.echo(json.dumps(values))
 
 
 def _send(place: "Place", facts: "Facts", registry: "Registry", node: str, *, away: bool) -> None:
@@ -322,6 +317,13 @@ class Place:
 
         return Registry(self._address, self._cluster, name, run, terms or Terms(), replicas=replicas,
                         secret=self._secret)
+
+    def existing(self) -> "tuple[Facts, Registry]":
+        """Return the values of the cluster, and its data with its own terms. Raises RefusedError and AwayError."""
+        first = self.registry()
+        facts = first.facts()
+        first.close()
+        return facts, self.opened(facts)
 
     def opened(self, facts: "Facts", name: str = "operator", run: str = "operator") -> "Registry":
         """Return the data of the cluster with its own terms. Raises RefusedError and AwayError."""

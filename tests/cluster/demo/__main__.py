@@ -126,7 +126,7 @@ class Demo:
         if others:
             lines.append(f"other faults: {', '.join(others)}")
         verdict = "Nothing acknowledged was lost." if audit.ok else "SOMETHING IS WRONG."
-        return "\n".join([*lines, *audit.told, verdict])
+        return "\n".join([*lines, *audit.shown, verdict])
 
 
 async def cancelled(*tasks: asyncio.Task[None]) -> None:
