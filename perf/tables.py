@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 Points = list[tuple[float, float]]
+Row = dict[str, Any]
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -91,3 +93,25 @@ def save(figure: object, path: Path) -> None:
     # equal figures give equal bytes
     with matplotlib.rc_context({"svg.hashsalt": path.name, "svg.fonttype": "none"}):
         figure.savefig(path, metadata={"Date": None})   # type: ignore[attr-defined]
+
+
+# ---- files of figures, one for each measurement (perf/kept.py writes them)
+
+def files(folder: Path, what: str = "") -> list[tuple[str, Row]]:
+    """Return the names and contents of the files of one kind of measurement, or of all; one kind may have several."""
+    return [(file.stem, json.loads(file.read_text(encoding="utf-8"))) for file in sorted(folder.glob(f"{what}*.json"))]
+
+
+def rows_of(folder: Path, what: str) -> list[Row]:
+    return [row for _, content in files(folder, what) for row in content["rows"]]
+
+
+def parts_of(folder: Path,
+             parts: Sequence[tuple[str, str, str, list[str], Callable[[Row], list[str]]]]) -> Iterator[str]:
+    """Yield a table for each part that has figures, and when each file was measured."""
+    for what, title, text, heads, cells in parts:
+        if found := rows_of(folder, what):
+            yield f"### {title}\n\n{text}\n"
+            yield table(heads, [cells(row) for row in found])
+    times = [f"- {name}: {one['measured']}, commit {one['commit']}" for name, one in files(folder)]
+    yield "Measured:\n\n" + "\n".join(times) + "\n"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from perf.tables import digits, table
-from perf.workers.report import files, rows_of
+from perf.tables import Row, digits, files, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-Row = dict[str, Any]
 # load: figures of two nodes with their limits: name, the most, and how it is shown
 LIMITS: dict[str, list[tuple[str, float, str]]] = {
     "QoS 0": [("ratio", 2.3, "{} x relay")],
@@ -30,12 +28,7 @@ def section(folder: Path) -> Iterator[str]:
            "although other programs used the machine; times and rates mostly measure the scheduler. Redis is as "
            "shipped, with `appendonly yes`, without rewriting of that file. The modules of [cluster](cluster) "
            "describe each measurement.\n")
-    for what, title, text, heads, cells in PARTS:
-        if found := rows_of(folder, what):
-            yield f"### {title}\n\n{text}\n"
-            yield table(heads, [cells(row) for row in found])
-    times = [f"- {name}: {one['measured']}, commit {one['commit']}" for name, one in every]
-    yield "Measured:\n\n" + "\n".join(times) + "\n"
+    yield from parts_of(folder, PARTS)
 
 
 def limit(value: float, bound: float, text: str = "{}", least: bool = False) -> str:

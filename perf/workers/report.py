@@ -3,25 +3,14 @@ perf/results/workers."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from perf.tables import digits, plot_bars, table
+from perf.tables import Row, digits, files, parts_of, plot_bars, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-Row = dict[str, Any]
-
-
-def files(folder: Path, what: str = "") -> list[tuple[str, Row]]:
-    """Return the names and contents of the files of one kind of measurement, or of all; one kind may have several."""
-    return [(file.stem, json.loads(file.read_text(encoding="utf-8"))) for file in sorted(folder.glob(f"{what}*.json"))]
-
-
-def rows_of(folder: Path, what: str) -> list[Row]:
-    return [row for _, content in files(folder, what) for row in content["rows"]]
 
 
 def section(folder: Path) -> Iterator[str]:
@@ -33,12 +22,7 @@ def section(folder: Path) -> Iterator[str]:
            "modules of [workers](workers) describe each measurement.\n\n"
            "![Clients within and across workers](plots/workers-pairs.svg)\n"
            "![Beside FlashMQ](plots/workers-peers.svg)\n")
-    for what, title, text, heads, cells in PARTS:
-        if found := rows_of(folder, what):
-            yield f"### {title}\n\n{text}\n"
-            yield table(heads, [cells(row) for row in found])
-    times = [f"- {name}: {one['measured']}, commit {one['commit']}" for name, one in every]
-    yield "Measured:\n\n" + "\n".join(times) + "\n"
+    yield from parts_of(folder, PARTS)
 
 
 def _limit(row: Row, value: float, least: bool = False) -> str:
