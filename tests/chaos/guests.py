@@ -22,6 +22,8 @@ class Willing(Session):
         self.number, self.delay_s = number, delay_s if level == 5 else 0
         self.life = 0
         self.came: dict[int, int] = {}          # connection number -> arrivals of its will
+        self.unanswered: set[int] = set()       # connections that ended before CONNACK
+        self.replaced: set[int] = set()         # connections whose session such a connection took over
         self.arrived = asyncio.Event()          # set when a will of this client arrives
         self.left: dict[int, tuple[float, float]] = {}          # connection number -> the broker read DISCONNECT in between
 
@@ -38,17 +40,26 @@ class Willing(Session):
         super().connection_made(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
+        if not self.up.is_set():
+            self.unanswered.add(self.life)
         self.wanted = self.wanted and not self.up.is_set()      # after CONNACK the client stays away until its will has arrived
         super().connection_lost(error)
 
     def will_came(self, life: int) -> None:
         self.chaos.wills += 1
         self.came[life] = self.came.get(life, 0) + 1
+        if life in self.unanswered and (self.up.is_set() or self.transport is None):        # the last connection was answered, or is over
+            self.replaced.add(self.life)
         self.arrived.set()
         if self.came[life] > 1:
             self.chaos.audit.fault("will", f"{self.client_id}: that of life {life} came {self.came[life]} times")
         if life in self.left and self.chaos.on_record(*self.left[life]):
             self.chaos.audit.fault("will", f"{self.client_id}: that of life {life} came, which had ended in peace")
+
+    def is_over(self, life: int) -> bool:
+        """Return whether the will of this connection came, or that of an earlier one in its place: a CONNECT without an answer can reach
+        the broker after that of a later connection, if networks delay it. It takes the session over then."""
+        return life in self.came or life in self.replaced
 
     async def live(self, r: random.Random, over: asyncio.Event) -> None:
         while not over.is_set():
@@ -66,7 +77,7 @@ class Willing(Session):
             self.drop()
             await self.down.wait()
             if accepted:                        # otherwise the broker promised nothing
-                await self._will(life, over, time.monotonic())
+                await self._will(life, over)
 
     @staticmethod
     async def first(*events: asyncio.Event, timeout_s: float | None = None) -> None:
@@ -75,18 +86,19 @@ class Willing(Session):
         for one in waits:
             one.cancel()
 
-    async def _will(self, life: int, over: asyncio.Event, ended_at: float) -> None:
+    async def _will(self, life: int, over: asyncio.Event) -> None:
         """Wait for the will. Each kill restarts the will's delay, so the time limit begins when the kills are over."""
-        while life not in self.came and not over.is_set():
+        ended = time.strftime("%H:%M:%S")
+        while not self.is_over(life) and not over.is_set():
             self.arrived.clear()
             await self.first(self.arrived, over)
         try:
             async with asyncio.timeout(self.chaos.missed_s):
-                while life not in self.came:
+                while not self.is_over(life):
                     self.arrived.clear()
                     await self.arrived.wait()
         except TimeoutError:
-            self.chaos.audit.fault("will", f"{self.client_id}: that of life {life}, which ended {time.monotonic() - ended_at:.1f} s ago, did not come")
+            self.chaos.audit.fault("will", f"{self.client_id}: that of life {life}, which ended at {ended}, did not come")
 
 
 class Watcher(Subscriber):

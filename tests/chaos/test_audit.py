@@ -1,6 +1,9 @@
 """Test that the audit finds every kind of fault; each test makes one."""
 
 import time
+from unittest.mock import Mock
+
+import pytest
 
 from tests.chaos.audit import Audit
 from tests.chaos.client import BRIEF_STAMP, HEAD, Chaos, Outage, Subscriber
@@ -126,6 +129,28 @@ def test_wills() -> None:
     client.left[3] = (5.0, 5.1)
     client.will_came(3)
     assert chaos.audit.faults["will"] == 2
+
+
+@pytest.mark.parametrize("later", ["answered", "not answered"])
+def test_a_connect_that_arrives_late_sends_its_will_in_place_of_the_later_one(later: str) -> None:
+    client = Willing(Chaos(0), 0, 4, 0)
+    client.connection_made(Mock())
+    client.connection_lost(None)                # there was no CONNACK
+    client.connection_made(Mock())
+    if later == "answered":
+        client.up.set()
+    client.will_came(1)
+    assert client.is_over(2) == (later == "answered")
+
+
+def test_a_later_will_is_missing_if_only_that_of_an_answered_connection_came() -> None:
+    client = Willing(Chaos(0), 0, 4, 0)
+    for _ in range(2):
+        client.connection_made(Mock())
+        client.up.set()
+        client.connection_lost(None)
+    client.will_came(1)
+    assert not client.is_over(2)
 
 
 def test_messages_delivered_after_their_expiry() -> None:

@@ -18,6 +18,9 @@ POLL_S = 0.05
 EVENT_S = 60.0                  # time limit for an event that must come, also on a slow machine
 LASTS_S = (1.0, 6.0)            # of faults without an event that shows their effect
 LOSS, SLOW_NODE_S, SLOW_REDIS_S = 0.05, 0.2, 0.1
+SLICE_S, SHARE = 0.05, 0.2      # a node with a slow CPU runs for this share of each slice
+JUMP_MS = 3600 * 1000           # the largest jump of a clock
+NO_PASSWORD = "another-password"
 
 
 class LateError(AssertionError):
@@ -48,6 +51,8 @@ class Faults:
             "worker killed": self.worker_killed, "redis killed": self.redis_killed, "redis stopped": self.redis_stopped,
             "redis slow": self.redis_slow, "nodes cut": self.nodes_cut, "nodes cut one way": self.nodes_cut_one_way,
             "node cut from redis": self.node_cut_from_redis, "loss": self.loss, "slow node": self.slow_node,
+            "slow cpu": self.slow_cpu, "disk full": self.disk_full, "clock jump": self.clock_jump, "redis out of memory": self.redis_out_of_memory,
+            "redis read-only": self.redis_read_only, "redis password": self.redis_password,
         }
 
     def node(self) -> Node:
@@ -112,6 +117,32 @@ class Faults:
             except ProcessLookupError:
                 pass
 
+    async def slow_cpu(self) -> None:
+        """Let a node run for a part of the time only."""
+        node = self.node()
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self.draw.uniform(*LASTS_S)
+        while loop.time() < until_s:
+            await blocking(node.pause)
+            try:
+                await asyncio.sleep(SLICE_S * (1 - SHARE))
+            finally:
+                await blocking(node.resume)
+            await asyncio.sleep(SLICE_S * SHARE)
+
+    async def disk_full(self) -> None:
+        node = self.node()
+        node.faults.set(full=1)
+        await self.lasts()
+        node.faults.heal()
+
+    async def clock_jump(self) -> None:
+        """Let the wall clock of a node jump, and back later."""
+        node = self.node()
+        node.faults.set(wall_ms=self.draw.randint(-JUMP_MS, JUMP_MS))
+        await self.lasts()
+        node.faults.set(wall_ms=0)
+
     # ---- Redis
 
     async def redis_killed(self) -> None:
@@ -135,6 +166,25 @@ class Faults:
         await self.lasts()
         for server in servers:
             await blocking(server.start if killed else server.resume)
+
+    async def with_setting(self, name: str, value: str, before: str) -> None:
+        """Let the primary have another setting for a time. Replicas keep theirs, so a failover ends the fault, too."""
+        primary = await blocking(self.cluster.primary)
+        assert primary is not None
+        await blocking(lambda: primary.ask(f"CONFIG SET {name} {value}", "CLIENT KILL TYPE normal SKIPME yes"))
+        await self.lasts()
+        login = [f"AUTH {value}"] if name == "requirepass" else []
+        answer = await blocking(lambda: primary.ask(*login, f"CONFIG SET {name} {before}"))
+        assert answer.endswith(b"+OK\r\n"), answer
+
+    async def redis_out_of_memory(self) -> None:
+        await self.with_setting("maxmemory", "1", "0")
+
+    async def redis_read_only(self) -> None:
+        await self.with_setting("min-replicas-to-write", "9", "0")
+
+    async def redis_password(self) -> None:
+        await self.with_setting("requirepass", NO_PASSWORD, '""')
 
     async def redis_slow(self) -> None:
         servers = [server.machine.number for server in self.cluster.servers]

@@ -23,7 +23,7 @@ from mosq.cluster.terms import Terms
 from mosq.tools.tied import tied
 from tests.cluster.chaos.switch import FIRST, NETWORK
 from tests.harness.broker import ROOT, Broker, command
-from tests.harness.faults import until
+from tests.harness.faults import Faults, until
 from tests.harness.namespaces import LOOPBACK, namespaces
 from tests.harness.redis import RedisServer
 
@@ -142,9 +142,10 @@ class Node(Broker):
     """A node of the cluster on its machine."""
 
     def __init__(self, name: str, machine: Machine, nodes: list[Machine]) -> None:
+        self.faults = Faults()
         sentinels = ",".join(f"{one.inner}:{SENTINEL_PORT}" for one in nodes)
         super().__init__(CONFIG.format(port=PORT, listens=machine.address, sentinels=sentinels, master=MASTER, name=name, wires=WIRES_PORT,
-                                       inner=machine.inner), command=[*machine.before, *command()])
+                                       inner=machine.inner), command=[*machine.before, *command()], env=self.faults.env)
         self.name, self.machine = name, machine
         (self.dir / "secret").write_bytes(SECRET)
         (self.dir / "secret").chmod(0o600)
@@ -215,6 +216,7 @@ class Cluster:
                 node.resume()
                 node.die()
             node.close()
+            node.faults.close()
         for one in (*self.sentinels, *self.servers):
             if hasattr(one, "process"):
                 one.close()
