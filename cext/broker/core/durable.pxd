@@ -227,15 +227,10 @@ cdef inline bint durable_refuses(Broker* b) noexcept nogil:
     return b.durable != NULL and durable_of(b).trouble != 0
 
 
-# Return whether nothing may be recorded for a long time, so that records are not waited for. A Redis that is nearly full, or away, is
-# no such case: within seconds the store is written, or this process ends with its lease, and the next one must know what this one has done.
+# Return whether nothing may be recorded for a long time, so that records are not waited for. A Redis that is full, nearly full, or away, is
+# no such case: it is written before long, or this process ends with its lease, and the next one must know what this one has done.
 cdef inline bint durable_is_stuck(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
-    cdef uint8_t passing = 0
     if t == NULL or t.trouble == 0:
         return 0
-    if t.store.files.deferred:
-        passing |= TROUBLE_ERROR
-    if t.trouble & TROUBLE_LOW:
-        passing |= TROUBLE_LOW | TROUBLE_FULL
-    return t.trouble & ~passing != 0
+    return t.trouble & ~<uint8_t>(TROUBLE_ERROR | TROUBLE_FULL | TROUBLE_LOW if t.store.files.deferred else 0) != 0

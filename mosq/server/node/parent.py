@@ -31,7 +31,6 @@ from mosq.server.node.wires import Wires, address_text, own_host
 from mosq.server.node.worker import NodeOf, NodeWorker
 from mosq.server.storage import store_root
 from mosq.server.workers.channel import channel_pair
-from mosq.server.workers.identity import name_process
 from mosq.server.workers.order import Order
 from mosq.server.workers.parent import STOP_S, Parent, serve_parent
 from mosq.version import VERSION
@@ -150,7 +149,7 @@ class NodeParent(Parent):
             pid = os.fork()
             if pid == 0:
                 ours.close()
-                name_process(AGENT_NAME, arguments=True)
+                process.name_process(AGENT_NAME, arguments=True)
                 if self._user is not None:
                     process.become(self._user)
                 continue_when_parent_ends()
@@ -181,8 +180,8 @@ class NodeParent(Parent):
 
     def _begin(self) -> bool:
         """Join the cluster: the agent asks for workers from now on. Until one starts here, clients are refused."""
-        self._doors = Doors(one for opened in self._sockets for one in opened)
-        self._http_doors = Doors(one for bound in self._http for one in bound.sockets)
+        self._doors = Doors(one for opened in self._shared.sockets for one in opened)
+        self._http_doors = Doors(one for bound in self._shared.http for one in bound.sockets)
         self._doors.shut()
         self._http_doors.shut()
         self._tell({"do": "go"})
@@ -195,8 +194,8 @@ class NodeParent(Parent):
             self._agent.close()
 
     def _worker(self, place: int, channel: "Channel") -> "Worker":
-        return NodeWorker(place, channel, self.given, self._receiving[place], self._questions[place], self._covered,
-                          self._store, self._wires, self.slots[place].next_token,
+        return NodeWorker(place, channel, self.given, self._shared.receiving[place], self._shared.questions[place],
+                          self._covered, self._store, self._wires, self.slots[place].next_token,
                           NodeOf(self.config.cluster_name, str(self.config.cluster_node), self._lease, self._lease_s))
 
     def _fork(self, slot: "Slot") -> None:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from mosq.records import PublishCommand
 from mosq.server.node.store import open_in_redis
-from mosq.server.workers.worker import Given, Worker
+from mosq.server.workers.shared import Given
+from mosq.server.workers.worker import Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

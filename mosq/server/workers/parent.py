@@ -25,13 +25,9 @@ import traceback
 from mosq.config.check import check_workers
 from mosq.config.errors import ConfigError
 from mosq.engine import (
-    bind_sockets,
-    close_sockets,
     continue_when_parent_ends,
-    counts_bytes,
     counts_ended,
     reload_counted,
-    sockets_of,
     watch_signal,
 )
 from mosq.log.log import log_of
@@ -51,17 +47,16 @@ from mosq.server.control import (
 from mosq.server.opening import opening_lines, reachable
 from mosq.server.reload import address_of, reason_of, refuse, report_applied
 from mosq.server.saving import Polled, Saver
-from mosq.server.settings import engine_listeners, http_listeners, log_mask
+from mosq.server.settings import log_mask
 from mosq.server.storage import key_of, may_divide, may_take_over
-from mosq.server.workers.asking import asking_pair
 from mosq.server.workers.channel import channel_pair
-from mosq.server.workers.identity import name_process
 from mosq.server.workers.order import Order
 from mosq.server.workers.reading import content_of
 from mosq.server.workers.round import Round
+from mosq.server.workers.shared import Shared
 from mosq.server.workers.slot import Slot
 from mosq.server.workers.terms import not_shared, of_worker
-from mosq.server.workers.worker import Given, Worker
+from mosq.server.workers.worker import Worker
 from mosq.version import VERSION
 
 TYPE_CHECKING = False
@@ -70,9 +65,9 @@ if TYPE_CHECKING:
 
     from mosq.config.model import Config
     from mosq.embed.apart import Owner
-    from mosq.server.http.listeners import Bound
     from mosq.server.signals import Signals
     from mosq.server.workers.channel import Channel
+    from mosq.server.workers.shared import Given
 
 TURN_S = 1.0                    # the longest wait
 ADMIT_WITHIN_S = 1.0            # time that clients wait for the bridges of other workers, when all workers are ready
@@ -122,7 +117,6 @@ def _refuse_arrival() -> None:
 class Parent:
     """The parent of the workers of one broker."""
 
-    given: Given
     saver: Saver                        # writes mosquitto.db
 
     def __init__(self, config: "Config", taken: "Signals", quiet: bool, verbose: bool,
@@ -142,14 +136,16 @@ class Parent:
         self._again = False             # SIGHUP came during a round, or while a worker starts
         self._user: process.Account | None = None
         self._acting = process.Acting(None)
-        self._sockets: list[list[_socket.socket]] = []
-        self._receiving: list[int] = []     # for each worker: the half of its passage from which it receives
-        self._questions: list[int] = []     # for each worker: the end for questions from which it receives
-        self._http: list[Bound] = []        # the sockets of HTTP listeners, which worker 1 serves
+        self._shared = Shared()
         self._pid_file: str | None = None
         self._status = EXIT_OK
         self._changes = (0, 0)          # messages and batches that all workers have written
         self._writing: Polled | None = None     # the process that writes mosquitto.db now
+
+    @property
+    def given(self) -> "Given":
+        """What all workers get."""
+        return self._shared.given
 
     # ---- start
 
@@ -178,13 +174,12 @@ class Parent:
         self.log.release()
         try:
             key = self._key()
-            self._listen_http()         # first, as with one process: a client of MQTT finds them open
-            for spec in engine_listeners(reachable(self.config)):
-                self._sockets.append(sockets_of(spec, self.config.set_tcp_nodelay))
+            self._shared.listen(reachable(self.config))
             for listener in self.config.listeners:
                 for line in opening_lines(listener):
                     self.log.report(INFORMATION, line)
-            self.given = self._shared(key)
+            self._shared.connect(key, len(self.slots))
+            self._reload_fd = watch_signal(signals.RELOAD)
             self.saver = Saver(self.config, lambda: self._changes, self.log.report, self._write, key)
             self._settle()
         except ValueError as error:
@@ -200,36 +195,6 @@ class Parent:
         with process.Acting(self._user), self.signals.reading:
             return key_of(self.config, self.log.report)
 
-    def _listen_http(self) -> None:
-        listeners = http_listeners(reachable(self.config))
-        if not listeners:
-            return
-        from mosq.server.http.listeners import Bound, address_of_http
-
-        for listener in listeners:
-            address = address_of_http(listener)
-            self._http.append(Bound(address, bind_sockets(*address), holders=1))
-
-    def _shared(self, key: bytes) -> Given:
-        passages, news, askings = [], [], []
-        for _ in self.slots:
-            question, asked = asking_pair()
-            askings.append(question)
-            self._questions.append(asked)
-            one, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-            passages.append(one.detach())
-            self._receiving.append(other.detach())
-            news.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
-        counts_fd = os.memfd_create("mosq-counts", os.MFD_CLOEXEC)
-        os.ftruncate(counts_fd, counts_bytes())
-        self._reload_fd = watch_signal(signals.RELOAD)
-        try:
-            status_fd = os.open(f"/proc/{os.getpid()}/status", os.O_RDONLY)
-        except OSError:
-            status_fd = -1              # then a client may meet the old rules until this process has noticed SIGHUP
-        sockets = [[one.fileno() for one in opened] for opened in self._sockets]
-        return Given(key, passages, news, counts_fd, sockets, askings, self._http, status_fd)
-
     def _settle(self) -> None:
         if self.config.pid_file is not None:
             try:
@@ -237,7 +202,7 @@ class Parent:
             except OSError as error:
                 raise OSError(f"Unable to write pid file {self.config.pid_file}: {error.strerror}") from None
             self._pid_file = self.config.pid_file
-        name_process(PARENT_NAME, arguments=False)
+        process.name_process(PARENT_NAME, arguments=False)
         if self._user is not None:
             process.load_for(self._user)
             for listener in self.config.listeners:
@@ -250,26 +215,12 @@ class Parent:
         gc.freeze()                     # objects of before the first fork stay in shared memory
 
     def _repair_passage(self, slot: Slot) -> None:
-        """Replace the passage of a worker, at its start, if it was shut down: it would end again."""
-        place = slot.place
-        receiving = _socket.socket(fileno=os.dup(self._receiving[place]))
-        try:
-            if receiving.recv(1, _socket.MSG_PEEK | _socket.MSG_DONTWAIT):
-                return
-        except BlockingIOError:
+        """Replace the passage of a worker, at its start, if it was shut down."""
+        if not self._shared.repair_passage(slot.place):
             return
-        except OSError:
-            pass
-        finally:
-            receiving.close()
-        one, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        os.dup2(one.fileno(), self.given.passages[place], inheritable=False)
-        os.dup2(other.fileno(), self._receiving[place], inheritable=False)
         for peer in self.slots:
             if peer is not slot and peer.channel is not None:
-                peer.channel.send({"do": "passage", "peer": place}, [one.fileno()])
-        one.close()
-        other.close()
+                peer.channel.send({"do": "passage", "peer": slot.place}, [self.given.passages[slot.place]])
         self.log.report(WARNING, f"Warning: the socket for connections to {slot.name} was shut down, and is replaced.")
 
     def _fork(self, slot: Slot) -> None:
@@ -292,7 +243,7 @@ class Parent:
         try:
             continue_when_parent_ends()         # Worker.ready repeats it, after the change of the user
             self._acting.__exit__(None, None, None)
-            name_process(f"mosq: worker {place + 1}", arguments=True)
+            process.name_process(f"mosq: worker {place + 1}", arguments=True)
             self._let_go()
             for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC"):
                 os.environ.pop(name, None)
@@ -317,7 +268,8 @@ class Parent:
 
     def _worker(self, place: int, channel: "Channel") -> Worker:
         """Return the part of a worker, in its process."""
-        return Worker(place, channel, self.given, self._receiving[place], self._questions[place], self._covered)
+        shared = self._shared
+        return Worker(place, channel, shared.given, shared.receiving[place], shared.questions[place], self._covered)
 
     def _serve_as(self, place: int, channel: "Channel", before: "set[int]") -> int:
         count = self.config.cluster_local
@@ -346,7 +298,7 @@ class Parent:
         if in_background is not None:
             in_background.ready()
         if self._owner is not None:
-            self._owner.ready(self._sockets)
+            self._owner.ready(self._shared.sockets)
         systemd.notify("READY=1")
         process.load_now(process.LOADED_FOR_SAVING if self.saver.saves() else ())
         ping_s = (systemd.watchdog_s() or 0.0) / 3
@@ -677,8 +629,7 @@ class Parent:
         """Close the listening sockets, and remove the pid file if this process wrote it."""
         for slot in self.slots:
             slot.kill(signal.SIGKILL)   # only after an error of the parent itself
-        for opened in (*self._sockets, *(one.sockets for one in self._http)):
-            close_sockets(opened)
+        self._shared.close()
         if self._pid_file is not None:
             process.remove_pid_file(self._pid_file)
         if self._mask is not None:

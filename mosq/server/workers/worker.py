@@ -23,27 +23,12 @@ if TYPE_CHECKING:
     from mosq.config.model import Config
     from mosq.engine import Engine
     from mosq.server.control import CannotStartError, Control
-    from mosq.server.http.listeners import Bound
     from mosq.server.reload import Prepared
     from mosq.server.workers.channel import Channel, Message
+    from mosq.server.workers.shared import Given
     from mosq.server.workers.wired import Wired
 
 HTTP_PLACE = 0                  # of the worker that serves the HTTP listeners
-
-
-class Given:
-    """The descriptors and secrets that all workers get from the parent."""
-
-    def __init__(self, key: bytes, passages: list[int], news: list[int], counts_fd: int,    # parameters: of the parent
-                 sockets: list[list[int]], askings: list[int], http: "list[Bound]", status_fd: int) -> None:
-        self.key = key                  # names the worker of a client id
-        self.passages = passages              # sockets to each worker, to pass connections on
-        self.news = news                # an eventfd of each worker: there are new records in streams
-        self.counts_fd = counts_fd      # memory for counts
-        self.sockets = sockets          # for each listener: descriptors that listen
-        self.askings = askings          # to each worker's control plane, for questions
-        self.http = http                # the sockets of HTTP listeners
-        self.status_fd = status_fd      # /proc/PARENT/status, which shows a SIGHUP that waits; -1: it cannot be read
 
 
 class Worker:
@@ -53,7 +38,8 @@ class Worker:
     whole: Whole                    # all workers, as one engine
     wired: "Wired | None" = None     # of a cluster: how it reaches the workers on other machines
 
-    def __init__(self, place: int, channel: "Channel", given: Given, receiving: int, asked: int, covered: int) -> None:
+    def __init__(self, place: int, channel: "Channel", given: "Given", receiving: int, asked: int,
+                 covered: int) -> None:
         self.channel, self.http = channel, given.http if place == HTTP_PLACE else None
         self._messages = self._commits = 0      # changes that were not reported yet
         self._asking, self.together = Asking(place, given.askings, asked), Together(channel)

@@ -8,9 +8,11 @@ import asyncio
 import os
 import random
 import signal
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
+from tests.chaos.client import Outage
 from tests.cluster.chaos.machines import Cluster, Node
 
 T = TypeVar("T")
@@ -42,10 +44,10 @@ async def blocking(what: Callable[[], T]) -> T:
 
 
 class Faults:
-    """The faults. `draw` decides about each of them."""
+    """The faults. `draw` decides about each of them; `jumps` gets those of clocks."""
 
-    def __init__(self, cluster: Cluster, draw: random.Random) -> None:
-        self.cluster, self.draw = cluster, draw
+    def __init__(self, cluster: Cluster, draw: random.Random, jumps: list[Outage]) -> None:
+        self.cluster, self.draw, self.jumps = cluster, draw, jumps
         self.kinds: dict[str, Callable[[], Awaitable[None]]] = {
             "node killed": self.node_killed, "node stopped": self.node_stopped, "node restarted": self.node_restarted,
             "worker killed": self.worker_killed, "redis killed": self.redis_killed, "redis stopped": self.redis_stopped,
@@ -138,10 +140,12 @@ class Faults:
 
     async def clock_jump(self) -> None:
         """Let the wall clock of a node jump, and back later."""
-        node = self.node()
+        node, jump = self.node(), Outage(time.monotonic())
+        self.jumps.append(jump)
         node.faults.set(wall_ms=self.draw.randint(-JUMP_MS, JUMP_MS))
         await self.lasts()
         node.faults.set(wall_ms=0)
+        jump.ended_at = time.monotonic()
 
     # ---- Redis
 

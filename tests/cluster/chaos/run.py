@@ -63,7 +63,7 @@ class ClusterRun(Load):
         self.plan, self.cluster = plan, running
         super().__init__(plan, Roaming(self))
         self.draw = random.Random(plan.seed)    # of its own, so that a seed gives the same faults
-        self.faults = Faults(running, self.draw)
+        self.faults = Faults(running, self.draw, self.chaos.jumps)
         self.drawn: list[str] = []              # kinds that come next
         self.counts: Counter[str] = Counter()
         self.slowest: dict[str, float] = {}     # kind -> the longest time from the end of its cause until all workers served
