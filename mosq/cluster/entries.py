@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 RANDOM_BITS = 24                # of a token, the lower ones
 TOKEN_BITS = 53                 # Lua's numbers keep so many: the store of a worker may compare tokens there
 CAPACITY_MAX, PORT_MAX = 1000, 65535
+ANNOUNCEMENT_MAX = 65536        # characters
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 NAME_RULE = "1 to 64 letters, digits, dots, underscores or hyphens, with a letter or digit in front"
 
@@ -87,8 +88,8 @@ def read_announcement(text: str) -> tuple[Announcement, str]:
     """Read an announcement, perhaps of a later version of mosq. Return it, and the names of fields that could not be
     used; they have their defaults. So one strange node does not end the others. Unknown fields are left out."""
     try:
-        fields = json.loads(text)
-    except ValueError:
+        fields = json.loads(text) if len(text) <= ANNOUNCEMENT_MAX else None
+    except (ValueError, RecursionError):        # of nested lists
         fields = None
     if not isinstance(fields, dict):
         return Announcement(), "all of them"

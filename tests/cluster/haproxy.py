@@ -38,6 +38,7 @@ class Haproxy:
         self.socket, self.log = self.folder / "admin.sock", self.folder / "log"
         text = EXAMPLE.read_text().replace("/run/haproxy/admin.sock", str(self.socket)).replace("/dev/log", "stderr")
         text = text.replace("maxconn 100000", "maxconn 1000")       # a test may have few descriptors
+        text = re.sub(r"^ +(user|group|chroot) .*\n", "", text, flags=re.MULTILINE)        # a test may have no right to change these
         text = text.replace("bind :1883\n", f"bind 127.0.0.1:{self.port}\n").replace("bind :8883\n", f"bind 127.0.0.1:{self.tls_port}\n")
         for n, (host, port, tls_port) in enumerate(servers):
             text = text.replace(f"192.0.2.1{n + 1}:1883", f"{host}:{port}").replace(f"192.0.2.1{n + 1}:8883", f"{host}:{tls_port}")

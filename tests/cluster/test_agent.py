@@ -7,11 +7,17 @@ import threading
 
 import pytest
 
+from mosq.cluster.address import parse_address
 from mosq.cluster.agent import Agent
+from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError
 from mosq.cluster.member import Member, NameUsedError
 from mosq.cluster.requests import USED, Answer, Beat, Request
 from mosq.cluster.terms import Terms
+from mosq.log_types import ERROR
+from mosq.server.node.agent import Identity, NodeAgent
+from mosq.server.node.lease import Lease
+from mosq.server.workers.channel import channel_pair
 from tests.cluster.model import State, apply
 from tests.harness.effort import TIMEOUT_S
 
@@ -142,3 +148,21 @@ def test_a_name_that_was_taken_ends_the_agent_with_an_error() -> None:
         fake.thread.join(TIMEOUT_S)
         assert isinstance(fake.raised, NameUsedError)
         assert fake.next_until("kill")[-1] == "kill"
+
+
+def test_an_agent_that_fails_has_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parent then ends with a status after which systemd starts the node again."""
+    ours, theirs = channel_pair()
+    identity = Identity(parse_address("redis://127.0.0.1"), "mosq", "a", b"", Announcement())
+    agent = NodeAgent(identity, theirs, Lease())
+
+    def fail() -> None:
+        raise ZeroDivisionError("a text of its own")
+
+    monkeypatch.setattr(agent, "_open", fail)
+    with pytest.raises(ZeroDivisionError):
+        agent.run()
+    [(message, _)] = ours.receive()
+    assert message == {"is": "report", "type": ERROR, "text": "Error: the agent of this node failed: ZeroDivisionError('a text of its own')"}
+    ours.close()
+    theirs.close()

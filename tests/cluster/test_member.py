@@ -355,6 +355,7 @@ def test_fields_of_a_later_version_are_left_out() -> None:
     ("", "all of them"), ("{", "all of them"), ("[]", "all of them"), ('{"capacity":1001}', "capacity"), ('{"capacity":"2"}', "capacity"),
     ('{"capacity":true,"leaving":1}', "capacity, leaving"), ('{"protocols":[1]}', "protocols"), ('{"protocols":[1,"2"]}', "protocols"),
     ('{"version":3,"address":"host"}', "version, address"), ('{"address":["host",1]}', "address"),
+    ("[" * 1200, "all of them"), ('{"version":"' + "1" * 70000 + '"}', "all of them"),
 ])
 def test_values_of_an_announcement_that_are_not_understood_have_their_defaults(text: str, left_out: str) -> None:
     assert read_announcement(text) == (Announcement(), left_out)

@@ -24,7 +24,7 @@ from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.figures import overview
 from mosq.cluster.member import Member
 from mosq.cluster.terms import Terms
-from mosq.log_types import WARNING
+from mosq.log_types import ERROR, WARNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,8 +79,10 @@ class NodeAgent:
 
             self._send({"is": "refused", "text": "a node of a cluster needs the package redis. To install it: "
                                                  f"{install_advice('cluster')}"})
-        finally:
-            self._send({"is": "left"})
+        except Exception as error:      # the end of the channel ends the node, and systemd starts it again
+            self._send({"is": "report", "type": ERROR, "text": f"Error: the agent of this node failed: {error!r}"})
+            raise
+        self._send({"is": "left"})
 
     # ---- before the node joins: one thread
 
