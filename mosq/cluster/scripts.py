@@ -15,6 +15,7 @@ All keys of a cluster have one hash tag:
 Lua. Each script gets these keys, and the id of the cluster in front of its own arguments.
 """
 
+SEGMENT = "/segment."           # in the name of each file of a log
 ID_CHARACTERS = 8               # of the cluster's id in the name of a store
 
 _CHECK = """

@@ -218,3 +218,15 @@ def test_a_store_whose_keys_were_deleted_is_not_made_again(status: Status) -> No
         redis.client.hdel("mosq:{mosq}:cluster", "store 1")     # as the log advises, if the loss is accepted
         node.wait_log("serves clients.", 3)
         assert all(redis.client.exists(key) for key in keys if key.endswith(":head"))
+
+
+@pytest.mark.parametrize("what", ["names", "f:*"])
+def test_a_store_that_lost_a_part_of_its_keys_is_not_opened(what: str) -> None:
+    with Redis() as redis, serving(redis) as (cluster, node):
+        node.wait_serves()
+        lost = redis.client.keys(f"mosq:{{mosq:{cluster.facts.id[:8]}:1}}:{what}")
+        assert lost
+        redis.client.delete(*lost)
+        node.kill(1)
+        node.wait_log("the store of worker 1 in Redis is damaged: the key mosq:{mosq:")
+        assert not redis.client.exists(*lost)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from mosq.cluster.scripts import MARK, head_of, keys_of, store_mark, store_name
+from mosq.cluster.scripts import MARK, SEGMENT, head_of, keys_of, keys_of_store, store_mark, store_name
 from mosq.server.storage import report_store
 
 TYPE_CHECKING = False
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mosq.engine import Engine
 
 FOLDER = "/store"               # of the files, whose names are fields of a hash
+FIRST_OPERATIONS = 6            # of a new store, until its first segment has content
 MARK_MS = 1000                  # for the replicas to confirm that a store was made
 
 
@@ -43,6 +44,10 @@ class StorePlace(NamedTuple):
             raise OSError(f"Redis has no store of worker {worker} any more, and it had one: the keys mosq:{{{name}}}:* "
                           "were deleted, with acknowledged messages. Restore the data of Redis; to go on without them: "
                           f"redis-cli HDEL '{key}' '{mark}'")
+        if not is_new and (missing := _missing(connection, name)):
+            raise OSError(f"the store of worker {worker} in Redis is damaged: the key {missing} was deleted, with "
+                          "acknowledged messages. Restore the data of Redis; to go on without them, with an empty "
+                          f"store: delete all keys mosq:{{{name}}}:*, then redis-cli HDEL '{key}' '{mark}'")
         files = LogFiles(connection, name, token, self.replicas, create=is_new)
         if is_new:
             self._mark(key, mark)
@@ -63,6 +68,19 @@ class StorePlace(NamedTuple):
         address = self.address
         return RedisConnection(address.hosts, address.master or None, address.user, address.password,
                                database=address.db)
+
+
+def _missing(connection: "RedisConnection", name: str) -> str:
+    """Return a key that a store must have after its first operations, and does not have: that of the names, or the
+    contents of all segments. "" if there is none. Some segments may be empty: a process can end between two operations."""
+    head, names, _, contents = keys_of_store(name)
+    number, found = connection.call("HGET", head, "number"), connection.call("HGETALL", names)
+    assert isinstance(found, list)
+    if not isinstance(number, bytes) or int(number) <= FIRST_OPERATIONS:
+        return ""
+    texts = [one.decode("utf-8", "replace") for one in found]
+    keys = [contents + content for file, content in zip(texts[::2], texts[1::2], strict=True) if SEGMENT in file]
+    return "" if any(connection.call("STRLEN", key) for key in keys) else (keys or [names])[0]
 
 
 def open_in_redis(engine: "Engine", config: "Config", name: str, files: "LogFiles",

@@ -13,7 +13,7 @@ from mosq.cluster.entries import NEVER, Entry, entry_of, read_announcement, run_
 from mosq.cluster.figures import figures_of, in_force
 from mosq.cluster.overview import OBSERVED_BEATS
 from mosq.cluster.requests import Note
-from mosq.cluster.scripts import store_name
+from mosq.cluster.scripts import SEGMENT, store_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from mosq.cluster.terms import Terms
 
 PAUSE_LEASES = 1.5              # between two readings: workers note their figures twice in each lease
-SEGMENT = "/segment."
 HEADER_BYTES = 4096             # of a segment (cext/store/format.pxd)
 
 
