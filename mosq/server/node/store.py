@@ -24,7 +24,9 @@ class StorePlace(NamedTuple):
     address: "Address"
     cluster: str
     id: str
-    replicas: int
+    replicas: int               # so many must confirm
+    all_replicas: int = 0       # that there are when none is away
+    in_step: int = 0            # that follow the primary now; 0: not known
 
     def name_of(self, worker: int) -> str:
         """Return the name of the store of a worker, from 1."""
@@ -43,7 +45,8 @@ class StorePlace(NamedTuple):
             raise OSError(f"Redis has no store of worker {worker} any more, and it had one: the keys mosq:{{{name}}}:* "
                           "were deleted, with acknowledged messages. Restore the data of Redis; to go on without them: "
                           f"redis-cli HDEL '{key}' '{mark}'")
-        files = LogFiles(connection, name, token, self.replicas, create=is_new)
+        files = LogFiles(connection, name, token, self.replicas, create=is_new, all_replicas=self.all_replicas,
+                         in_step=self.in_step)
         if is_new:
             self._mark(key, mark)
         return files
