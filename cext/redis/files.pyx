@@ -55,7 +55,7 @@ cdef enum:
     DESCRIPTORS_MAX = 4096
     TRIES = 3                   # connections of one call
     HOLD_US = 4000000           # for a replica that was in step; longer than Sentinel takes to give it another primary
-    LOOK_US = 5000000           # pause between two looks for replicas that are in step again
+    LOOK_US = 2000000           # pause between two looks for replicas that are in step again
     LOOK_MS = 50                # of such a look
     LOW_PERCENT = 80            # of the memory that Redis may use: from there on, little is left
     LOW_OVER_PERCENT = 75       # until it uses less than that
