@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from cext.testing.disk_api import CalledFiles
-from mosq._redis import LogFiles, RedisConnection
+from mosq._redis import LogFiles, RedisConnection, RedisError
 from tests.harness.faults import until
 from tests.redis.server import Server
 from tests.redis.test_faults import content, written
@@ -29,11 +30,23 @@ def servers() -> Iterator[list[Server]]:
 def opened(servers: list[Server]) -> tuple[LogFiles, CalledFiles]:
     """Return files that both replicas have confirmed once."""
     places = [("127.0.0.1", server.port) for server in servers]
-    log = LogFiles(RedisConnection(places, timeout_ms=1000), "log", replicas=1, all_replicas=2)
+    log = taken(places)
     calls = written(log, b"first")
-    until(lambda: calls.datasync(1) == 0)
     until(lambda: in_step(log, calls) == 2)
     return log, calls
+
+
+def taken(places: list[tuple[str, int]]) -> LogFiles:
+    """Take the store, again while the replicas of a busy machine are late."""
+    found: list[LogFiles] = []
+
+    def is_taken() -> bool:
+        with suppress(RedisError):
+            found.append(LogFiles(RedisConnection(places, timeout_ms=1000), "log", replicas=1, all_replicas=2))
+        return bool(found)
+
+    until(is_taken)
+    return found[0]
 
 
 def in_step(log: LogFiles, calls: CalledFiles) -> int:
@@ -50,8 +63,8 @@ def test_a_replica_that_is_another_primary_leaves_a_sync_in_doubt(servers: list[
     two.call("REPLICAOF", "NO", "ONE")
     written(log, b"in doubt", "/d/b")
     assert calls.datasync(1) == -errno.ENOTCONN
-    assert "only 1 of 2 replicas" in calls.why(errno.ENOTCONN)
-    assert three.call("GET", f"mosq:{{log}}:f:{log.counts()['given'] - 1}") == b"in doubt"     # the replica that would have confirmed it
+    assert "replicas of Redis at" in calls.why(errno.ENOTCONN)
+    until(lambda: three.head()[b"number"] == b"%d" % log.counts()["given"])     # the replica that would have confirmed it
     for server in (one, three):
         server.call("REPLICAOF", "127.0.0.1", two.port)
     until(lambda: calls.datasync(1) == 0)
@@ -84,22 +97,5 @@ def test_another_primary_with_one_replica_confirms_at_once(servers: list[Server]
     written(log, b"more", "/d/c")
     until(lambda: calls.datasync(1) == 0)
     assert log.counts()["in step"] == 1
-    other = LogFiles(RedisConnection([("127.0.0.1", two.port)]), "log", replicas=1, all_replicas=2)
+    other = taken([("127.0.0.1", two.port)])
     assert (content(other, "/d/b"), content(other, "/d/c")) == (b"kept", b"more")
-
-
-def test_confirmed_operations_that_redis_has_lost_are_reported_and_there_again(servers: list[Server]) -> None:
-    one = servers[0]
-    log, calls = opened(servers)
-    before = one.call("HGETALL", "mosq:{log}:head")
-    assert isinstance(before, list)
-    written(log, b"lost", "/d/b")
-    until(lambda: calls.datasync(1) == 0)
-    one.call("HSET", "mosq:{log}:head", *before)        # type: ignore[arg-type]
-    one.call("HDEL", "mosq:{log}:names", "/d/b")
-    one.cut()
-    written(log, b"next", "/d/c")
-    until(lambda: calls.datasync(1) == -errno.ENODATA)
-    assert "had lost 2 operations that it had confirmed" in calls.why(errno.ENODATA)
-    assert calls.datasync(1) == 0
-    assert content(one.files(), "/d/b") == b"lost"
