@@ -119,7 +119,7 @@ class Step:
     """The replicas that must confirm the writes of a process: `RemoteFiles` in cext/redis. `number`: 0 = not known."""
 
     def __init__(self, number: int) -> None:
-        self.source, self.number, self.short_s = "", number, 0.0
+        self.place, self.number, self.short_s = -1, number, 0.0
 
 
 class Node:
@@ -439,8 +439,8 @@ class World:
             replica.advance(self.now)
         n = sum(replica.server.state.written.get(worker, 0) >= write for replica in server.replicas)
         step, least = self.steps[start], self.confirmations
-        if step.source != source:
-            step.number, step.source, step.short_s = max(least, 0 if step.source else step.number), source, 0.0
+        if step.place != server.place:
+            step.number, step.place, step.short_s = max(least, step.number if step.place < 0 else 0), server.place, 0.0
         if least <= n < step.number:
             step.short_s = step.short_s or self.now
             if self.now - step.short_s >= self.options.hold_s:
