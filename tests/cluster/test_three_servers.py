@@ -18,7 +18,7 @@ from tests.workers.case import until
 
 pytestmark = pytest.mark.part("redisfaults")
 
-LEASE_S = 60.0                  # longer than a failover on a busy machine
+LEASE_S = 12.0                  # longer than a failover on a busy machine; a node starts no worker for 1.5 times this
 BEFORE, AFTER = 100, 100        # messages; fewer than a queue keeps
 MASTER = "main"
 
@@ -30,7 +30,7 @@ class Site:
         first = stack.enter_context(Redis())
         self.servers = [first, *(stack.enter_context(Redis(f"replicaof 127.0.0.1 {first.port}")) for _ in range(2))]
         comes(lambda: first.ask("INFO replication").count(b"state=online") == 2)
-        self.sentinels = [stack.enter_context(Sentinel(first, MASTER, 2, down_after_milliseconds=1000, failover_timeout=5000)) for _ in range(3)]
+        self.sentinels = [stack.enter_context(Sentinel(first, MASTER, 2, down_after_milliseconds=1000, failover_timeout=2000)) for _ in range(3)]
         comes(lambda: all(one.knows(2, 2) for one in self.sentinels))
         places = ",".join(f"127.0.0.1:{one.port}" for one in self.sentinels)
         self.cluster = Cluster(first, address=f"redis+sentinel://{places}/{MASTER}", replicas=1, lease_s=LEASE_S)
