@@ -194,8 +194,9 @@ class Registry:
                    f"the lease has {self._terms.lease_s:g} s: each failover ends the workers of all nodes. Give "
                    "`down-after-milliseconds` a lower value, or create a cluster with a longer lease")
         if len(others) + 1 < SENTINELS:
-            yield (f"{len(others) + 1} Sentinel{'s' if others else ''} at {self._address}: with fewer than {SENTINELS}, "
-                   "the loss of a machine may leave no majority of them, and no other server becomes the primary")
+            yield (f"{len(others) + 1} Sentinel{'s' if others else ''} at {self._address}: with fewer than "
+                   f"{SENTINELS}, the loss of a machine may leave no majority of them, and no other server becomes the "
+                   "primary")
         priorities = {int(replica["slave-priority"]) for replica in replicas}
         if 0 in priorities or len(priorities) > 1:
             yield (f"The replicas of Redis at {self._address} have different values of `replica-priority`, or 0: a "
@@ -376,8 +377,8 @@ class Registry:
         return source, answer
 
     def in_step(self) -> int:
-        """Return how many replicas must confirm what a worker that starts now writes. One that has just left the primary
-        is one of them: it may be another primary."""
+        """Return how many replicas must confirm what a worker that starts now writes. One that has just left the
+        primary is one of them: it may be another primary."""
         has_left = time.monotonic() - self._following.fewer_s < HOLD_S
         return self._servers - 1 if has_left else self._following.replicas
 

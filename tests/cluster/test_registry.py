@@ -482,7 +482,7 @@ def test_most_servers_must_confirm_and_their_number_is_fixed(three: list[Redis])
     with Redis(f"replicaof 127.0.0.1 {three[0].port}") as fourth:
         until(lambda: follows(fourth))
         assert ["has 3 replicas, and the cluster was created for 2" in line for line in registry.check_server()] == [True]
-        with pytest.raises(RefusedError, match="Redis has 4 servers, and with 1 replicas that confirm, .* give --replicas 2"):
+        with pytest.raises(RefusedError, match=r"Redis has 4 servers, and with 1 replicas that confirm, .* give --replicas 2"):
             registry_of(three[0], replicas=1, cluster="other", terms=BRISK).create(4)
     three[2].kill()
     until(lambda: three[0].client.info("replication")["connected_slaves"] == 1)

@@ -156,7 +156,7 @@ class Faults:
 
     async def redis_failover(self) -> None:
         """Let a Sentinel promote a replica while the primary serves."""
-        primary, others = await self.primary()
+        _, others = await self.primary()
         await comes(lambda: self.cluster.sentinels[0].ask(f"SENTINEL FAILOVER {MASTER}").startswith(b"+OK"), "a Sentinel begins a failover")
         await comes(lambda: self.cluster.primary() in others, "a replica of Redis becomes the primary")
         await comes(self.all_follow, "all servers of Redis follow the new primary")
