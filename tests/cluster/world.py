@@ -650,7 +650,7 @@ class World:
         while at_s < FAULTS_S:
             self.after(at_s, self.fault)
             at_s += random.expovariate(1 / 3.0)
-        end_s = FAULTS_S + 0.3 + FAULT_MAX_S + PROMOTE_MAX_S
+        end_s = FAULTS_S + 0.3 + FAULT_MAX_S + PROMOTE_MAX_S + FOLLOWS_MAX_S
         self.run_until(FAULTS_S)
         self.faulty = False
         self.run_until(end_s)
