@@ -99,9 +99,9 @@ class Registry:
     # ---- the cluster
 
     def create(self, workers: int) -> None:
-        """Make the cluster; the same call again changes nothing. Raises RefusedError if there is another one of this
-        name, and AwayError. Nodes never do this by themselves: to a Redis that has lost its data, they would be a new
-        cluster without sessions."""
+        """Make the cluster; the same call again only notes servers of Redis that are new, which a node learns at its
+        start. Raises RefusedError if there is another cluster of this name, and AwayError. Nodes never do this by
+        themselves: to a Redis that has lost its data, they would be a new cluster without sessions."""
         if not 1 <= workers <= WORKERS_MAX:
             raise RefusedError(f"a cluster has 1 to {WORKERS_MAX} workers")
         if self._address.can_fail_over and not self._replicas:
@@ -117,7 +117,10 @@ class Registry:
         fields = {"id": secrets.token_hex(16), "protocol": PROTOCOL, "salt": salt, "proof": self._proof(salt),
                   "key": secrets.token_hex(KEY_BYTES), "servers": servers, **self._fixed(workers)}
         pairs = [part for pair in fields.items() for part in pair]
-        self._check(workers, _pairs(self._run(scripts.CREATE, pairs)[1]))
+        found = _pairs(self._run(scripts.CREATE, pairs)[1])
+        self._check(workers, found)
+        if _servers_in(found) < servers:
+            self._run(None, ["HSET", self._keys[0], "servers", servers])
 
     def _counted(self, info: "dict[str, Any]") -> int:
         """Return the number of servers of a cluster that is created now: the primary, and the replicas that follow it.
@@ -166,8 +169,8 @@ class Registry:
                     f"messages are acknowledged only while {self._replicas} follow the primary"]
         if replicas >= servers:
             return [f"Redis at {self._address} has {replicas} replicas, and the cluster was created for "
-                    f"{servers - 1}: if one of them becomes the primary, it may lack acknowledged messages. Remove "
-                    f"what is more than {servers - 1}"]
+                    f"{servers - 1}: if one of them becomes the primary, it may lack acknowledged messages. Repeat "
+                    "`mosq cluster create` with the same options, and start the nodes again, one after another"]
         if replicas and replicas == self._replicas and self._address.can_fail_over and not self._id:
             return [f"All {replicas} replicas of Redis at {self._address} must confirm each message: after the loss of "
                     "a server none is acknowledged until it is back. Have three servers, of which one must confirm"]

@@ -490,6 +490,18 @@ def test_most_servers_must_confirm_and_their_number_is_fixed(three: list[Redis])
     assert registry.ask(Join("", TEXT)).status == DONE
 
 
+def test_a_server_that_is_new_is_noted_when_the_cluster_is_created_again(replicated: list[Redis]) -> None:
+    one, _ = replicated
+    open_registry(one, replicas=1, terms=BRISK)
+    with Redis(f"replicaof 127.0.0.1 {one.port}") as third:
+        until(lambda: follows(third))
+        registry = open_registry(one, replicas=1, terms=BRISK)
+        assert registry.facts().servers == 3
+        assert registry.check_server() == []
+    until(lambda: one.client.info("replication")["connected_slaves"] == 1)
+    assert open_registry(one, replicas=1, terms=BRISK).facts().servers == 3
+
+
 def test_a_cluster_of_five_servers_needs_two_confirmations_for_a_beat(three: list[Redis]) -> None:
     one, two, third = three
     with Redis(f"replicaof 127.0.0.1 {one.port}") as fourth, Redis(f"replicaof 127.0.0.1 {one.port}") as fifth:

@@ -30,7 +30,8 @@ Examples:
 
 \b
 The number of workers, the lease and the replicas cannot be changed later. Take two or three times as
-many workers as the nodes have processor cores that you begin with, so that the cluster can grow.
+many workers as the nodes have processor cores that you begin with, so that the cluster can grow. All
+servers of Redis must run: they are counted. The same command again notes a server that is new.
 
 \b
 Exit status:
