@@ -30,6 +30,12 @@ ctypedef struct LogOperation:
     uint64_t begin
     uint64_t end
 
+# Replicas of Redis that must have an operation before it counts.
+ctypedef struct Confirmations:
+    uint32_t replicas           # so many at least
+    uint32_t all_replicas       # that there are when none is away
+    uint32_t in_step            # that follow the primary now; 0 = not known
+
 ctypedef struct RemoteFiles:
     Redis* redis
     Redis watch                 # a connection of its own, which asks how much memory Redis uses; the texts belong to `redis`
@@ -38,7 +44,12 @@ ctypedef struct RemoteFiles:
     char owner_before[33]       # from which this process has taken the store; "" = the store is new
     char shas[3][41]            # of the functions in Redis: claim, apply, read
     uint64_t token
-    uint32_t replicas
+    uint32_t replicas           # so many must confirm
+    uint32_t all_replicas       # that there are when none is away
+    uint32_t in_step            # those that confirmed all of late: they must confirm, too, or be silent for a while
+    uint64_t short_us           # since when one of them does not confirm; 0 = all do
+    uint64_t look_us            # when to look for more of them
+    char step_at[160]           # the primary that they follow
     uint64_t claimed_number     # number of the last operation when the store was taken
     uint64_t number             # of the last operation
     uint64_t applied            # Redis has all operations up to this one
@@ -49,6 +60,7 @@ ctypedef struct RemoteFiles:
     uint64_t unsent_bytes
     uint64_t kept_bytes
     uint64_t resent             # operations that were sent again
+    uint64_t lost               # confirmed operations that Redis had lost, and that were sent again; not reported yet
     uint64_t reads              # reads that have asked Redis
     Blocks blocks
     LogFile* files
@@ -62,8 +74,9 @@ ctypedef struct RemoteFiles:
 
 # Take the store `name` with `token` (0 = the next token) over a connection that belongs to `f` from now on. create = it may be
 # new. Return 0, or -1 with f.why.
-cdef int log_files_open(RemoteFiles* f, Redis* redis, const char* name, uint64_t token, uint32_t replicas, bint create) noexcept nogil
-cdef int log_files_sync(RemoteFiles* f) noexcept nogil             # 0; or -ENOSPC, -ENOTCONN (try again), -ESTALE (ended), with f.why
+cdef int log_files_open(RemoteFiles* f, Redis* redis, const char* name, uint64_t token, Confirmations wanted, bint create) noexcept nogil
+# Return 0; or -ENOSPC, -ENOTCONN (try again), -ESTALE (ended) or -FILE_LOST, with f.why.
+cdef int log_files_sync(RemoteFiles* f) noexcept nogil
 # Return whether Redis has little memory left, from its INFO; was = the answer before.
 cdef bint memory_is_low(const char* info, bint was) noexcept nogil
 cdef void log_files_free(RemoteFiles* f) noexcept nogil

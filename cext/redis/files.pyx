@@ -5,7 +5,8 @@ what is in the files.
 Invariants: names, contents and sizes are known here from the claim on, because no other process changes them, so only a read
 asks Redis. Operations are done in the order of their numbers, each once. An operation is kept until Redis and the replicas have
 it; up to KEPT_BYTES more are kept for a failover that loses some of them. A claim comes first on each connection: it is a write,
-so a WAIT that follows covers all that this primary has done before. One thread uses it at a time.
+so a WAIT that follows covers all that this primary has done before. A replica that was in step counts again, or HOLD_US pass
+without it: it may be the primary of others by then (ADR 43). One thread uses it at a time.
 
 Cost: a write is formatted once and copied into the output; a sync is one round trip, with its WAIT in it. A small read is one for
 each block that was not read lately.
@@ -17,6 +18,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc, strtoull
 from libc.string cimport memcpy, memset, strchr, strcmp, strlen, strncmp, strstr
 
+from cext.base.clock cimport clock_monotonic_us
 from cext.redis.blocks cimport BLOCK_BYTES, Block, blocks_copy, blocks_fini, blocks_filled, blocks_forget, blocks_take
 from cext.redis.connection cimport (
     REDIS_WHY_MAX, Redis, redis_append, redis_append_formatted, redis_command, redis_connect, redis_disconnect, redis_flush,
@@ -27,7 +29,7 @@ from cext.redis.hiredis cimport (
     redisFreeCommand, redisReply,
 )
 from cext.redis.scripts cimport script_apply, script_claim, script_read
-from cext.store.file cimport FileOps, file_name_fn
+from cext.store.file cimport FILE_LOST, FileOps, file_name_fn
 
 cdef extern from "<fcntl.h>" nogil:
     int O_CREAT
@@ -52,6 +54,9 @@ cdef enum:
     CONTENT_MAX = 512 << 20     # a string in Redis is not larger
     DESCRIPTORS_MAX = 4096
     TRIES = 3                   # connections of one call
+    HOLD_US = 4000000           # for a replica that was in step; longer than Sentinel takes to give it another primary
+    LOOK_US = 2000000           # pause between two looks for replicas that are in step again
+    LOOK_MS = 50                # of such a look
     LOW_PERCENT = 80            # of the memory that Redis may use: from there on, little is left
     LOW_OVER_PERCENT = 75       # until it uses less than that
     WATCH_MS = 500              # time-out of the connection that asks for it
@@ -285,6 +290,7 @@ cdef int operations_again(RemoteFiles* f, uint64_t number) noexcept nogil:
         return -ESTALE
     while o != NULL and o.number <= number:
         o = o.next
+    f.lost += f.safe - min(f.safe, number)
     f.applied = number
     f.safe = min(f.safe, number)
     f.unsent = o
@@ -365,13 +371,55 @@ cdef uint64_t sent_number(const RemoteFiles* f) noexcept nogil:
     return f.unsent.number - 1 if f.unsent != NULL else f.number
 
 
-cdef int sync_once(RemoteFiles* f) noexcept nogil:
-    """Send everything and wait for Redis and the replicas. Return 0 or -errno."""
+cdef bint replicas_ask(RemoteFiles* f, bint* looks) noexcept nogil:
+    """Send a WAIT for all replicas that are in step; sometimes, as a look, for all that exist. Return 0 if the connection failed."""
     cdef const char* words[3]
     cdef size_t lengths[3]
-    cdef char replicas[16]
+    cdef char number[16]
     cdef char wait_ms[16]
+    cdef uint64_t now_us = clock_monotonic_us()
+    if strcmp(f.step_at, f.redis.at) != 0:      # another primary: its replicas are not known
+        f.in_step = max(f.replicas, f.in_step if f.step_at[0] == 0 else 0)
+        snprintf(f.step_at, sizeof(f.step_at), "%s", <const char*>f.redis.at)
+        f.short_us = f.look_us = 0
+    looks[0] = f.in_step < f.all_replicas and now_us >= f.look_us
+    if looks[0]:
+        f.look_us = now_us + LOOK_US
+    snprintf(number, sizeof(number), "%u", f.all_replicas if looks[0] else f.in_step)
+    snprintf(wait_ms, sizeof(wait_ms), "%u", min(f.redis.timeout_ms // 2, <uint32_t>LOOK_MS) if looks[0] else f.redis.timeout_ms // 2)
+    words[0] = b"WAIT"
+    words[1] = number
+    words[2] = wait_ms
+    lengths[0] = 4
+    lengths[1] = strlen(number)
+    lengths[2] = strlen(wait_ms)
+    return redis_append(f.redis, 3, words, lengths)
+
+
+cdef int replicas_answered(RemoteFiles* f, uint32_t n, bint looked) noexcept nogil:
+    """Take the number of replicas that have all operations. Return 0 if they are enough, or -ENOTCONN: in doubt, neither done nor
+    refused; the next sync asks again."""
+    cdef uint64_t now_us = clock_monotonic_us()
+    if n >= f.replicas and n < f.in_step:
+        if f.short_us == 0:
+            f.short_us = now_us
+        if now_us - f.short_us >= HOLD_US:
+            f.in_step = n
+    if n >= f.in_step:
+        f.in_step = min(n, f.all_replicas)
+        f.short_us = 0
+        operations_are_safe(f)
+        return 0
+    snprintf(f.why, REDIS_WHY_MAX, "only %u of %u replicas of Redis at %s have confirmed", n, f.in_step, <const char*>f.redis.at)
+    if n < f.replicas and not looked:
+        redis_leave(f.redis)            # another server may be the primary now
+    return -ENOTCONN
+
+
+cdef int sync_once(RemoteFiles* f) noexcept nogil:
+    """Send everything and wait for Redis and the replicas. Return 0 or -errno."""
     cdef redisReply* reply
+    cdef bint looks = 0
     cdef int got
     operations_send(f, 1 if f.state == LOG_FULL else UINT64_MAX)
     if f.state == LOG_FULL and f.redis.c != NULL:       # one of them shows whether there is room again
@@ -380,19 +428,8 @@ cdef int sync_once(RemoteFiles* f) noexcept nogil:
             return got
         f.state = LOG_OPEN
         operations_send(f, UINT64_MAX)
-    if f.redis.c == NULL:
+    if f.redis.c == NULL or (f.replicas and not replicas_ask(f, &looks)):
         return log_disconnected(f)
-    if f.replicas:
-        snprintf(replicas, sizeof(replicas), "%u", f.replicas)
-        snprintf(wait_ms, sizeof(wait_ms), "%u", f.redis.timeout_ms // 2)
-        words[0] = b"WAIT"
-        words[1] = replicas
-        words[2] = wait_ms
-        lengths[0] = 4
-        lengths[1] = strlen(replicas)
-        lengths[2] = strlen(wait_ms)
-        if not redis_append(f.redis, 3, words, lengths):
-            return log_disconnected(f)
     got = operations_drain(f, f.number)
     if got == -ENOTCONN or got == -ESTALE or not f.replicas:
         if got == 0:
@@ -401,16 +438,10 @@ cdef int sync_once(RemoteFiles* f) noexcept nogil:
     reply = redis_reply(f.redis)
     if reply == NULL:
         return log_disconnected(f)
-    if got == 0 and (reply.type != REDIS_REPLY_INTEGER or reply.integer < f.replicas):
-        if reply.type == REDIS_REPLY_ERROR:
-            got = log_refused(f, reply.str)
-        else:
-            # in doubt: neither done nor refused; the next sync asks again
-            snprintf(f.why, REDIS_WHY_MAX, "only %d of %u replicas of Redis at %s have confirmed", <int>reply.integer, f.replicas, <const char*>f.redis.at)
-            redis_leave(f.redis)        # another server may be the primary now
-            got = -ENOTCONN
+    if got == 0 and reply.type == REDIS_REPLY_INTEGER:
+        got = replicas_answered(f, <uint32_t>reply.integer, looks)
     elif got == 0:
-        operations_are_safe(f)
+        got = log_refused(f, text_in(reply))
     freeReplyObject(reply)
     return got
 
@@ -427,6 +458,11 @@ cdef int log_files_sync(RemoteFiles* f) noexcept nogil:
             got = sync_once(f)
         elif got == -ENOTCONN:
             return got                  # the caller tries again, after a pause
+        if got == 0 and f.lost:
+            snprintf(f.why, REDIS_WHY_MAX, "Redis at %s had lost %lu operations that it had confirmed: a replica was promoted that did not have "
+                     "them, or an old state was restored. They were kept, and are there again", <const char*>f.redis.at, <unsigned long>f.lost)
+            f.lost = 0
+            return -FILE_LOST
         if got != -ENOTCONN:
             return got
     return got
@@ -901,12 +937,14 @@ cdef int files_read(RemoteFiles* f, const redisReply* reply) noexcept nogil:
     return 0
 
 
-cdef int log_files_open(RemoteFiles* f, Redis* redis, const char* name, uint64_t token, uint32_t replicas, bint create) noexcept nogil:
+cdef int log_files_open(RemoteFiles* f, Redis* redis, const char* name, uint64_t token, Confirmations wanted, bint create) noexcept nogil:
     cdef redisReply* reply = NULL
     cdef int got, _tries
     memset(f, 0, sizeof(RemoteFiles))
     f.redis = redis
-    f.replicas = replicas
+    f.replicas = wanted.replicas
+    f.all_replicas = max(wanted.replicas, wanted.all_replicas)
+    f.in_step = min(wanted.in_step, f.all_replicas)
     f.watch = redis[0]
     f.watch.c = NULL
     f.watch.timeout_ms = min(redis.timeout_ms, <uint32_t>WATCH_MS)

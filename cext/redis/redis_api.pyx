@@ -8,11 +8,11 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset, strncmp
 
 from cext.redis.connection cimport Redis, RedisPlace, redis_append, redis_connect, redis_disconnect, redis_fini, redis_leave, redis_reply
-from cext.redis.files cimport LOG_ENDED, RemoteFiles, log_files_free, log_files_open, log_files_sync, log_files_table, memory_is_low
+from cext.redis.files cimport LOG_ENDED, Confirmations, RemoteFiles, log_files_free, log_files_open, log_files_sync, log_files_table, memory_is_low
 from cext.redis.hiredis cimport (
     REDIS_REPLY_ARRAY, REDIS_REPLY_ERROR, REDIS_REPLY_INTEGER, REDIS_REPLY_NIL, freeReplyObject, redisReply,
 )
-from cext.store.file cimport FileOps
+from cext.store.file cimport FILE_LOST, FileOps
 
 
 cdef void table_free(object capsule) noexcept:
@@ -137,21 +137,27 @@ cdef class RedisConnection:
 cdef class LogFiles:
     """The files of a store in Redis, as `Engine.persist(files=...)` takes them: taken for this process with `token`, which must be
     greater than that of any earlier owner; 0 = the next token. `replicas`: that many replicas must have an operation before it
-    counts. `create`: the store may be new. Raise RedisError.
+    counts. Of `all_replicas`, those that are in step must have it, too, or be silent for four seconds; `in_step` is their number at
+    first, 0 = find out. `create`: the store may be new. Raise RedisError.
 
     Close the store before the files."""
     cdef RemoteFiles f
     cdef RedisConnection connection
     cdef bint is_open
 
-    def __cinit__(self, RedisConnection connection not None, name, uint64_t token=0, uint32_t replicas=0, bint create=True):
+    def __cinit__(self, RedisConnection connection not None, name, uint64_t token=0, uint32_t replicas=0, bint create=True, uint32_t all_replicas=0,
+                  uint32_t in_step=0):
         cdef int got
         cdef bytes raw = name.encode()
         cdef const char* text = raw
+        cdef Confirmations wanted
         if connection.user_of_it is not None:
             raise ValueError("the connection belongs to the files of another store")
+        wanted.replicas = replicas
+        wanted.all_replicas = all_replicas
+        wanted.in_step = in_step
         with nogil:
-            got = log_files_open(&self.f, &connection.r, text, token, replicas, create)
+            got = log_files_open(&self.f, &connection.r, text, token, wanted, create)
         if got != 0:
             log_files_free(&self.f)
             redis_disconnect(&connection.r)
@@ -173,9 +179,10 @@ cdef class LogFiles:
         return self.f.state == LOG_ENDED
 
     def counts(self):
-        """Return the numbers of operations: given, applied, confirmed by the replicas, and sent again; and of reads."""
+        """Return the numbers of operations: given, applied, confirmed by the replicas, and sent again; of reads; and of replicas
+        that are in step."""
         return {"given": self.f.number, "applied": self.f.applied, "safe": self.f.safe, "resent": self.f.resent,
-                "reads": self.f.reads}
+                "reads": self.f.reads, "in step": self.f.in_step}
 
     def file_ops(self):
         """Return the file operations as a capsule, valid while this object exists."""
@@ -196,6 +203,8 @@ cdef class LogFiles:
         self.is_open = 0
         with nogil:
             got = log_files_sync(&self.f)
+            if got == -FILE_LOST:       # nothing is missing now
+                got = 0
         log_files_free(&self.f)
         self.connection.user_of_it = None
         self.connection.close()

@@ -37,6 +37,7 @@ ctypedef struct FileOps:
     uint8_t deferred
 
 cdef enum:
+    FILE_LOST = 61              # ENODATA, of a datasync: changes that it had confirmed were lost and made again. Always reported
     FILE_PATH_MAX = 4096
 
 cdef const FileOps* file_system() noexcept nogil

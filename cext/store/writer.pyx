@@ -13,7 +13,7 @@ from libc.stdlib cimport free
 
 from cext.base.clock cimport clock_monotonic_us
 from cext.store.clean cimport clean_fini, clean_refused, clean_step, clean_wants_sync
-from cext.store.file cimport file_error_passes, file_error_text, file_write
+from cext.store.file cimport FILE_LOST, file_error_passes, file_error_text, file_write
 from cext.store.format cimport HEADER_BYTES
 from cext.store.poison cimport segment_rewrite
 from cext.store.reading cimport reading_fini, reading_step
@@ -147,7 +147,7 @@ cdef void writer_publish(Store* s, uint32_t news, StoreBatch* done) noexcept nog
 # ---- failures
 
 cdef void report_failure(Store* s, const char* action, int error) noexcept nogil:
-    """Report that the action `what` failed. It is reported once, until it succeeds again."""
+    """Report that the action `what` failed. It is reported once, until it succeeds again; a loss is always reported."""
     cdef char why[STORE_WHY_MAX]
     cdef char text[384]
     file_error_text(&s.files, error, text, sizeof(text))
@@ -163,7 +163,7 @@ cdef void log_reason(Store* s, const char* why, int error) noexcept nogil:
         if not w.full:
             news = STORE_FULL
         w.full = 1
-    elif not w.failing:
+    elif not w.failing or error == -FILE_LOST:
         news = STORE_ERROR
         w.failing = 1
     if news == 0:

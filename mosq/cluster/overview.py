@@ -25,7 +25,8 @@ class Overview(NamedTuple):
     workers: int
     lease_s: float
     margin_s: float
-    replicas: int
+    replicas: int               # that must confirm a message
+    servers: int                # of Redis, when none is away
     nodes: "list[dict[str, Any]]"
     table: list[str | None]     # the node of each worker; None: none, or one that gave no sign of life
     trouble: list[str]
@@ -80,5 +81,5 @@ def overview_of(cluster: str, facts: "Facts", view: "View", alive: set[str], war
     if without:
         trouble.append(f"Worker{'s' if len(without) > 1 else ''} {', '.join(without)}: no living node runs "
                        f"{'them' if len(without) > 1 else 'it'}.")
-    return Overview(cluster, facts.workers, facts.terms.lease_s, facts.terms.margin_s, facts.replicas, nodes, table,
-                    trouble)
+    return Overview(cluster, facts.workers, facts.terms.lease_s, facts.terms.margin_s, facts.replicas, facts.servers,
+                    nodes, table, trouble)

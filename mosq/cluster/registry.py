@@ -1,7 +1,7 @@
 """The nodes and the table of workers in Redis. Blocks; one thread uses it.
 
 A request is three commands in one round trip: INFO (which server is it, and is it the primary), the script, and WAIT.
-It counts only if enough replicas have confirmed it: half of the servers, rounded down. The number of replicas belongs
+It counts only if enough replicas have confirmed it: half of the servers, rounded down. The number of servers belongs
 to the cluster. So the primary and the replicas that confirm are a majority of the servers. A partition may have a
 primary on both sides; each needs these confirmations, so only one of them can extend leases and take claims. Sentinel
 may promote a replica without the last claims: their tokens are not repeated (entries.py), and sight.py observes the
@@ -44,6 +44,8 @@ PROTOCOL = 1                    # of a new cluster
 KEY_BYTES = 16
 NO_EVICTION = "noeviction"
 LITTLE_MEMORY = 0.8             # LOW_PERCENT of cext/redis/files.pyx
+SENTINELS = 3                   # the least that outlive one of them
+HOLD_S = 4.0                    # HOLD_US of cext/redis/files.pyx
 SLOW_ANSWERS = 5                # the fastest of them counts, also if the first one opens the connection
 ROUNDS = 100_000                # of PBKDF2 for the secret
 NAMES = {Look: scripts.LOOK, Join: scripts.JOIN, Beat: scripts.BEAT, Change: scripts.CHANGE, Leave: scripts.LEAVE,
@@ -58,6 +60,7 @@ class Facts(NamedTuple):
     terms: Terms
     key: bytes
     id: str                     # of this cluster; one that is created again has another id
+    servers: int = 1            # of Redis, when none is away: one of them is the primary
 
 
 class File(NamedTuple):
@@ -69,6 +72,14 @@ class File(NamedTuple):
     header: tuple[str, ...]
 
 
+class Following(NamedTuple):
+    """The replicas of a server, and when they were last fewer than before."""
+
+    source: str
+    replicas: int
+    fewer_s: float
+
+
 class Registry:
     """The data of one cluster in Redis. `name` and `run` are those of this node."""
 
@@ -77,30 +88,44 @@ class Registry:
         self.cluster, self.name, self.run = check_name(cluster, "cluster"), check_name(name, "node"), run
         self._address, self._terms, self._secret = address, terms, secret
         self._timeout_s = terms.request_s
-        self._replicas, self._confirmations = replicas, (replicas + 1) // 2
+        self._replicas, self._servers = replicas, replicas + 1      # at least; `open` learns how many there are
         self._keys = scripts.keys_of(cluster)
         self._id = ""
         self._source = ""               # the server that has answered on this connection
+        self._following = Following("", 0, float("-inf"))
         self._client: redis.Redis | None = None
         self._hashes: dict[str, str] = {}       # script -> its hash, when the present server has it
 
     # ---- the cluster
 
     def create(self, workers: int) -> None:
-        """Make the cluster; the same call again changes nothing. Raises RefusedError if there is another one of this
-        name, and AwayError. Nodes never do this by themselves: to a Redis that has lost its data, they would be a new
-        cluster without sessions."""
+        """Make the cluster; the same call again only notes servers of Redis that are new, which a node learns at its
+        start. Raises RefusedError if there is another cluster of this name, and AwayError. Nodes never do this by
+        themselves: to a Redis that has lost its data, they would be a new cluster without sessions."""
         if not 1 <= workers <= WORKERS_MAX:
             raise RefusedError(f"a cluster has 1 to {WORKERS_MAX} workers")
         if self._address.can_fail_over and not self._replicas:
             raise RefusedError(f"{self._address} can have another primary after a failover, and with 0 replicas that "
-                               "one may lack acknowledged messages; give the number of all replicas that may be "
-                               "promoted (--replicas)")
+                               "one may lack acknowledged messages; give the number of replicas that must confirm a "
+                               "message (--replicas): 1 with three servers of Redis, 2 with five")
+        servers = self._counted(_info_of(self._run(None, ["INFO", "replication"])[1]))
+        if self._replicas and 2 * (self._replicas + 1) <= servers:
+            raise RefusedError(f"Redis has {servers} servers, and with {self._replicas} replicas that confirm, a "
+                               "message is not on most of them: another primary may lack it; give --replicas "
+                               f"{servers // 2}")
         salt = secrets.token_hex(16)
         fields = {"id": secrets.token_hex(16), "protocol": PROTOCOL, "salt": salt, "proof": self._proof(salt),
-                  "key": secrets.token_hex(KEY_BYTES), **self._fixed(workers)}
+                  "key": secrets.token_hex(KEY_BYTES), "servers": servers, **self._fixed(workers)}
         pairs = [part for pair in fields.items() for part in pair]
-        self._check(workers, _pairs(self._run(scripts.CREATE, pairs)[1]))
+        found = _pairs(self._run(scripts.CREATE, pairs)[1])
+        self._check(workers, found)
+        if _servers_in(found) < servers:
+            self._run(None, ["HSET", self._keys[0], "servers", servers])
+
+    def _counted(self, info: "dict[str, Any]") -> int:
+        """Return the number of servers of a cluster that is created now: the primary, and the replicas that follow it.
+        Without confirmations no replica may be promoted, so there is one."""
+        return max(self._replicas, int(info.get("connected_slaves", 0))) + 1 if self._replicas else 1
 
     def facts(self) -> Facts:
         """Return the values of the cluster, for which another object is made: this one has default terms, and waits
@@ -110,7 +135,7 @@ class Registry:
         try:
             terms = Terms(int(fields["milliseconds of lease"]) / 1000, int(fields["milliseconds of margin"]) / 1000)
             return Facts(int(fields["workers"]), int(fields["replicas"]), terms, bytes.fromhex(fields["key"]),
-                         fields["id"])
+                         fields["id"], _servers_in(fields))
         except (KeyError, ValueError):
             raise RefusedError(f"the key {self._keys[0]} in Redis is damaged, or of another version of mosq") from None
 
@@ -127,20 +152,79 @@ class Registry:
             found.append(f"Redis at {self._address} has no append-only file: a restart of it loses messages; set "
                          "`appendonly yes`")
         found += self._about_answers(info)
-        replicas = int(info.get("connected_slaves", 0))
+        return found + self._about_replicas(info) + self._about_sentinels()
+
+    def _about_replicas(self, info: "dict[str, Any]") -> list[str]:
+        """Return warnings about the number of replicas."""
+        replicas, servers = int(info.get("connected_slaves", 0)), self._servers if self._id else self._counted(info)
+        if replicas and not self._replicas:
+            return [f"Redis at {self._address} has {replicas} replicas, and the cluster was created for 0: one that "
+                    "becomes the primary may lack acknowledged messages. Promote none of them, or create a cluster "
+                    "whose messages they confirm (--replicas)"]
         if replicas < self._replicas:
-            found.append(f"Redis at {self._address} has {replicas} of {self._replicas} replicas: no message is "
-                         "acknowledged until they are there")
-        if replicas > self._replicas:
-            found.append(f"Redis at {self._address} has {replicas} replicas, and the cluster was created for "
-                         f"{self._replicas}: if another server becomes the primary, it may lack acknowledged messages. "
-                         "Promote none of them, or create a cluster with all that may be promoted (--replicas)")
-        down_s = self._down_after_s()
+            return [f"Redis at {self._address} has {replicas} of {self._replicas} replicas: no message is "
+                    "acknowledged until they are there"]
+        if replicas < servers - 1:
+            return [f"Redis at {self._address} has {replicas} of {servers - 1} replicas: start the others, since "
+                    f"messages are acknowledged only while {self._replicas} follow the primary"]
+        if replicas >= servers:
+            return [f"Redis at {self._address} has {replicas} replicas, and the cluster was created for "
+                    f"{servers - 1}: if one of them becomes the primary, it may lack acknowledged messages. Repeat "
+                    "`mosq cluster create` with the same options, and start the nodes again, one after another"]
+        if replicas and replicas == self._replicas and self._address.can_fail_over and not self._id:
+            return [f"All {replicas} replicas of Redis at {self._address} must confirm each message: after the loss of "
+                    "a server none is acknowledged until it is back. Have three servers, of which one must confirm"]
+        return []
+
+    def _about_sentinels(self) -> list[str]:
+        """Return warnings about the Sentinels, and about the replicas that they know."""
+        if not self._address.master:
+            return []
+        with self._sentinels() as sentinel:
+            for one in sentinel.sentinels:
+                with suppress(RedisError, OSError):
+                    primary = one.sentinel_master(self._address.master)
+                    replicas = one.sentinel_slaves(self._address.master)
+                    others = one.sentinel_sentinels(self._address.master)
+                    return [*self._of_sentinels(primary, replicas, others), *self._of_persistence(replicas)]
+        return []
+
+    def _of_sentinels(self, primary: "dict[str, Any]", replicas: "list[dict[str, Any]]",
+                      others: "list[dict[str, Any]]") -> "Iterator[str]":
+        down_s = int(primary["down-after-milliseconds"]) / 1000
         if down_s >= self._terms.lease_s:
-            found.append(f"The Sentinels at {self._address} begin a failover when Redis is away for {down_s:g} s, and "
-                         f"the lease has {self._terms.lease_s:g} s: each failover ends the workers of all nodes. Give "
-                         "`down-after-milliseconds` a lower value, or create a cluster with a longer lease")
-        return found
+            yield (f"The Sentinels at {self._address} begin a failover when Redis is away for {down_s:g} s, and "
+                   f"the lease has {self._terms.lease_s:g} s: each failover ends the workers of all nodes. Give "
+                   "`down-after-milliseconds` a lower value, or create a cluster with a longer lease")
+        if len(others) + 1 < SENTINELS:
+            yield (f"{len(others) + 1} Sentinel{'s' if others else ''} at {self._address}: with fewer than "
+                   f"{SENTINELS}, the loss of a machine may leave no majority of them, and no other server becomes the "
+                   "primary")
+        priorities = {int(replica["slave-priority"]) for replica in replicas}
+        if 0 in priorities or len(priorities) > 1:
+            yield (f"The replicas of Redis at {self._address} have different values of `replica-priority`, or 0: a "
+                   "Sentinel then promotes one that lacks messages which another one has confirmed. Give all servers "
+                   "the same value")
+        places = {str(server["ip"]) for server in (primary, *replicas)}
+        away = sorted({str(other["ip"]) for other in others} - places)
+        if not self._id and len(places) > 1 and away:
+            yield (f"Sentinels run where no server of Redis does ({', '.join(away)}): cut off together with one "
+                   "replica, they promote it, though the other servers go on. Have one Sentinel beside each server of "
+                   "Redis, and no others")
+
+    def _of_persistence(self, replicas: "list[dict[str, Any]]") -> "Iterator[str]":
+        """A primary that starts again without its data empties its replicas, and each replica may be a primary."""
+        for replica in replicas:
+            if "s_down" in replica["flags"]:
+                continue
+            place = str(replica["ip"]), int(replica["port"])
+            client = self._client_to(place)
+            with suppress(RedisError, OSError):     # it has just gone away, which is another warning
+                info = _info_of(client.execute_command("INFO", "persistence"))
+                if str(info.get("aof_enabled", "1")) == "0":
+                    yield (f"The replica of Redis at {place[0]}:{place[1]} has no append-only file: as the primary, a "
+                           "restart of it loses all messages; set `appendonly yes`")
+            client.close()
 
     def _about_answers(self, info: "dict[str, Any]") -> list[str]:
         """Return warnings about the memory and the speed of Redis."""
@@ -178,7 +262,7 @@ class Registry:
         if not low <= int(fields["protocol"]) <= high:
             raise RefusedError(f"the cluster {self.cluster} has protocol {fields['protocol']}, and this version of "
                                f"mosq knows {low} to {high}")
-        self._id = fields["id"]
+        self._id, self._servers = fields["id"], _servers_in(fields)
 
     def _fields(self) -> dict[str, str]:
         fields = _pairs(self._run(None, ["HGETALL", self._keys[0]])[1])
@@ -274,7 +358,8 @@ class Registry:
             else:
                 keys = keys or self._keys
                 pipe.execute_command("EVALSHA", self._hashes[script], len(keys), *keys, *arguments)
-            pipe.execute_command("WAIT", self._confirmations, int(self._timeout_s * 1000) // 2)
+            confirmations = self._servers // 2
+            pipe.execute_command("WAIT", confirmations, int(self._timeout_s * 1000) // 2)
             # an error that the pipeline raises by itself shows the command
             info, answer, confirmed = results = pipe.execute(raise_on_error=False)
             for error in results:
@@ -287,11 +372,18 @@ class Registry:
         except AwayError:
             self.close()
             raise
-        if confirmed < self._confirmations:
+        if confirmed < confirmations:
             self.close()
-            raise AwayError(f"Redis at {self._address}: {confirmed} of {self._confirmations} replicas have confirmed")
+            raise AwayError(f"Redis at {self._address}: {confirmed} of {confirmations} replicas have confirmed")
         self._source = source
+        self._following = _following(self._following, source, int(_info_of(info)["connected_slaves"]))
         return source, answer
+
+    def in_step(self) -> int:
+        """Return how many replicas must confirm what a worker that starts now writes. One that has just left the
+        primary is one of them: it may be another primary."""
+        has_left = time.monotonic() - self._following.fewer_s < HOLD_S
+        return self._servers - 1 if has_left else self._following.replicas
 
     def _connect(self) -> redis.Redis:
         """Connect to the primary, and load the scripts."""
@@ -318,15 +410,6 @@ class Registry:
             return list(address.hosts)
         with self._sentinels() as sentinel:
             return [sentinel.discover_master(address.master)]
-
-    def _down_after_s(self) -> float:
-        """Return the seconds after which Sentinel takes Redis for dead; 0: there is no Sentinel, or none answers."""
-        if self._address.master:
-            with self._sentinels() as sentinel:
-                for one in sentinel.sentinels:
-                    with suppress(RedisError, OSError):
-                        return int(one.sentinel_master(self._address.master)["down-after-milliseconds"]) / 1000
-        return 0.0
 
     @contextmanager
     def _sentinels(self) -> "Iterator[Sentinel]":
@@ -376,6 +459,17 @@ def _source(info: "dict[str, Any] | str") -> str:
     if fields.get("role") != "master":
         raise AwayError("it is a replica, not the primary")
     return str(fields["master_replid"])
+
+
+def _following(last: Following, source: str, replicas: int) -> Following:
+    if source != last.source:
+        return Following(source, replicas, float("-inf"))
+    return Following(source, replicas, time.monotonic() if replicas < last.replicas else last.fewer_s)
+
+
+def _servers_in(fields: dict[str, str]) -> int:
+    """Return the number of servers of Redis. A cluster of an earlier version did not note it: all replicas confirm."""
+    return int(fields.get("servers", int(fields["replicas"]) + 1))
 
 
 def _pairs(flat: "Sequence[str] | dict[str, str]") -> dict[str, str]:

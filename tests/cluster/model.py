@@ -24,6 +24,7 @@ class State(NamedTuple):
     workers: dict[int, str] = NOTHING
     away: dict[str, str] = NOTHING          # node -> run
     heads: dict[int, tuple[int, int]] = NOTHING     # of the stores: worker -> token, and the start that opened it
+    written: dict[int, int] = NOTHING       # number of the last write to the store of a worker
 
 
 def node_state(state: State, name: str, run: str) -> tuple[str, str]:

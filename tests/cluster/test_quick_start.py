@@ -1,4 +1,4 @@
-"""Type the commands of docs/cluster.md: three nodes behind HAProxy, with Redis, a replica and Sentinels, all at loopback addresses.
+"""Type the commands of docs/cluster.md: three nodes behind HAProxy, with three servers of Redis and Sentinels, all at loopback addresses.
 
 Each machine of the page is a folder with its /etc and /var. Installing programs and starting services are left out; the test then starts
 the programs with the files that the commands have written.
@@ -110,16 +110,16 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def test_the_commands_of_the_page_make_a_cluster(site: Site) -> None:
     redis, sentinel, node, create, restart, haproxy, status = blocks()
     site.typed(redis)
-    for machine in ("192.0.2.21", "192.0.2.22"):
+    for machine in NODES:
         site.redis(machine, "redis")
-    until(lambda: "state=online" in site.ask("192.0.2.21", "6379", "INFO replication"), lambda: site.ask("192.0.2.21", "6379", "INFO replication"))
+    until(lambda: site.ask("192.0.2.11", "6379", "INFO replication").count("state=online") == 2, lambda: site.ask("192.0.2.11", "6379", "INFO replication"))
     site.typed(sentinel)
     for machine in NODES:
         site.redis(machine, "sentinel", "--sentinel")
-    until(lambda: all("num-slaves\n1\n" in site.ask(machine, "26379", "SENTINEL MASTER mosq", password=False) and
+    until(lambda: all("num-slaves\n2\n" in site.ask(machine, "26379", "SENTINEL MASTER mosq", password=False) and
                       "num-other-sentinels\n2\n" in site.ask(machine, "26379", "SENTINEL MASTER mosq", password=False) for machine in NODES))
     site.typed(node)
-    assert "The cluster mosq has 6 workers, a lease of 4 s, and 1 replica of Redis." in site.typed(create)
+    assert "The cluster mosq has 6 workers and a lease of 4 s, and 1 of 2 replicas of Redis confirm a message." in site.typed(create)
     assert [line for line in restart.splitlines() if not line.startswith("#")] == ["systemctl restart mosq"]
     nodes = {machine: site.node(machine) for machine in NODES}
     until(lambda: all(one.log().count("serves clients") >= 2 for one in nodes.values()), lambda: "".join(one.log() for one in nodes.values()))

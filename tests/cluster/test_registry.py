@@ -442,8 +442,20 @@ def test_a_unix_socket_and_another_database() -> None:
 def replicated() -> Iterator[list[Redis]]:
     """Yield a primary with a replica."""
     with Redis() as one, Redis(f"replicaof 127.0.0.1 {one.port}") as two:
-        until(lambda: two.client.info("replication")["master_link_status"] == "up")
+        until(lambda: follows(two))
         yield [one, two]
+
+
+@pytest.fixture
+def three(replicated: list[Redis]) -> Iterator[list[Redis]]:
+    """Yield a primary with two replicas."""
+    with Redis(f"replicaof 127.0.0.1 {replicated[0].port}") as third:
+        until(lambda: follows(third))
+        yield [*replicated, third]
+
+
+def follows(replica: Redis) -> bool:
+    return replica.client.info("replication")["master_link_status"] == "up"
 
 
 def has_joined(replica: Redis) -> bool:
@@ -462,17 +474,97 @@ def test_replicas_that_need_not_confirm_are_reported(replicated: list[Redis]) ->
     assert ["has 1 replicas, and the cluster was created for 0" in line for line in registry_of(replicated[0]).check_server()] == [True]
 
 
+def test_most_servers_must_confirm_and_their_number_is_fixed(three: list[Redis]) -> None:
+    registry = open_registry(three[0], replicas=1, terms=BRISK)
+    facts = registry.facts()
+    assert (facts.replicas, facts.servers) == (1, 3)
+    assert registry.check_server() == []
+    with Redis(f"replicaof 127.0.0.1 {three[0].port}") as fourth:
+        until(lambda: follows(fourth))
+        assert ["has 3 replicas, and the cluster was created for 2" in line for line in registry.check_server()] == [True]
+        with pytest.raises(RefusedError, match=r"Redis has 4 servers, and with 1 replicas that confirm, .* give --replicas 2"):
+            registry_of(three[0], replicas=1, cluster="other", terms=BRISK).create(4)
+    three[2].kill()
+    until(lambda: three[0].client.info("replication")["connected_slaves"] == 1)
+    assert ["has 1 of 2 replicas: start the others" in line for line in registry.check_server()] == [True]
+    assert registry.ask(Join("", TEXT)).status == DONE
+
+
+def test_a_server_that_is_new_is_noted_when_the_cluster_is_created_again(replicated: list[Redis]) -> None:
+    one, _ = replicated
+    open_registry(one, replicas=1, terms=BRISK)
+    with Redis(f"replicaof 127.0.0.1 {one.port}") as third:
+        until(lambda: follows(third))
+        registry = open_registry(one, replicas=1, terms=BRISK)
+        assert registry.facts().servers == 3
+        assert registry.check_server() == []
+    until(lambda: one.client.info("replication")["connected_slaves"] == 1)
+    assert open_registry(one, replicas=1, terms=BRISK).facts().servers == 3
+
+
+def test_a_cluster_of_five_servers_needs_two_confirmations_for_a_beat(three: list[Redis]) -> None:
+    one, two, third = three
+    with Redis(f"replicaof 127.0.0.1 {one.port}") as fourth, Redis(f"replicaof 127.0.0.1 {one.port}") as fifth:
+        until(lambda: follows(fourth) and follows(fifth))
+        registry = open_registry(one, replicas=2, terms=BRISK)
+        assert registry.facts().servers == 5
+        for server in (third, fourth):
+            server.kill()
+        until(lambda: registry_joins(registry))
+        two.kill()
+        with pytest.raises(AwayError, match="1 of 2 replicas have confirmed"):
+            registry.ask(Beat(2, ""))
+
+
+def registry_joins(registry: Registry) -> bool:
+    try:
+        return registry.ask(Join("", TEXT)).status == DONE
+    except AwayError:
+        return False
+
+
+def test_a_worker_that_starts_waits_for_a_replica_that_has_just_left(three: list[Redis], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replica may be another primary by now: it counts until so much time has passed that the other one would follow it."""
+    one, _, third = three
+    registry = open_registry(one, replicas=1, terms=BRISK)
+    registry.ask(Look())
+    assert registry.in_step() == 2
+    third.kill()
+    until(lambda: one.client.info("replication")["connected_slaves"] == 1)
+    registry.ask(Look())
+    assert registry.in_step() == 2
+    monkeypatch.setattr("mosq.cluster.registry.HOLD_S", 0.0)
+    assert registry.in_step() == 1
+
+
+def test_what_makes_a_failover_unsafe_is_reported(three: list[Redis]) -> None:
+    one, two, third = three
+    with Sentinel(one, "main", down_after_milliseconds=500) as sentinel:
+        until(lambda: sentinel.knows(2))
+        address = parse_address(f"redis+sentinel://127.0.0.1:{sentinel.port}/main")
+        registry = Registry(address, "c", "a", "r", BRISK, replicas=1)
+        [line] = registry.check_server()
+        assert "1 Sentinel at" in line and "with fewer than 3" in line
+        two.client.config_set("appendonly", "no")
+        assert f"The replica of Redis at 127.0.0.1:{two.port} has no append-only file" in registry.check_server()[1]
+        two.client.config_set("appendonly", "yes")
+        third.client.config_set("replica-priority", 0)
+        until(lambda: len(registry.check_server()) == 2)        # a Sentinel asks each 10 seconds
+        assert "different values of `replica-priority`, or 0" in registry.check_server()[1]
+
+
+
 def test_a_failover_that_begins_after_the_lease_is_reported(empty: Redis) -> None:
     with Sentinel(empty, "main", down_after_milliseconds=30_000) as sentinel:
         address = parse_address(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{sentinel.port}/main")
-        [line] = Registry(address, "c", "a", "r", Terms(30.0)).check_server()
+        line = Registry(address, "c", "a", "r", Terms(30.0)).check_server()[0]
         assert "begin a failover when Redis is away for 30 s, and the lease has 30 s" in line
-        assert Registry(address, "c", "a", "r", Terms(31.0)).check_server() == []
+        assert "begin a failover" not in Registry(address, "c", "a", "r", Terms(31.0)).check_server()[0]
 
 
 @pytest.mark.parametrize("address", ["redis://h,i", "redis+sentinel://h/main"])
 def test_a_cluster_whose_primary_may_change_needs_replicas(address: str) -> None:
-    with pytest.raises(RefusedError, match=r"give the number of all replicas that may be promoted \(--replicas\)"):
+    with pytest.raises(RefusedError, match=r"give the number of replicas that must confirm a message \(--replicas\)"):
         Registry(parse_address(address), "c", "a", "r", PATIENT).create(4)
 
 

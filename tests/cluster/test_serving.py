@@ -30,10 +30,10 @@ LEASE_S = 2.0
 class Cluster:
     """A Redis with a cluster, and its nodes."""
 
-    def __init__(self, redis: Redis, secret: bytes = b"", address: str = "", replicas: int = 0) -> None:
+    def __init__(self, redis: Redis, secret: bytes = b"", address: str = "", replicas: int = 0, lease_s: float = LEASE_S) -> None:
         self.redis, self.address = redis, address or f"redis://127.0.0.1:{redis.port}"
         self.nodes: list[Node] = []
-        registry = Registry(parse_address(self.address), "mosq", "operator", "r", Terms(LEASE_S, LEASE_S / 2), replicas=replicas, secret=secret)
+        registry = Registry(parse_address(self.address), "mosq", "operator", "r", Terms(lease_s, lease_s / 2), replicas=replicas, secret=secret)
         until(lambda: created(registry))
         self.facts: Facts = registry.facts()
         registry.close()

@@ -88,4 +88,6 @@ RULES = {
     "observation begins again with another server": Options(member=OneServer),
     "margin": Options(terms=Terms(margin_s=0.01)),
     "confirmed writes": Options(confirmations=0),
+    "a replica in step counts": Options(hold_s=0.0),
+    "the greatest offset": Options(by_offset=False),
 }

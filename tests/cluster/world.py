@@ -2,12 +2,17 @@
 
 Redis is a primary with two asynchronous replicas, of which one must confirm, or a server alone, which loses the writes of its last second when
 it is killed. A request may be lost, come late, or lose its answer. A worker opens its store with its token and then writes now and then; such a
-write may arrive long after its process has ended.
+write may arrive long after its process has ended. It is acknowledged when the replicas that are in step have confirmed it, as in cext/redis.
+A process that lives sends its writes again to a server that lacks them.
+
+Sentinel promotes the replica with the greatest offset. A primary that hung may go on when one replica is promoted already and the other one
+still follows it. A replica that lags for seconds, or is new, is a second fault at that moment: no schedule has both.
 
 Invariants:
 - no token of a worker is used for two starts;
 - no two nodes that are not stopped run one worker;
 - the store takes no write of a process other than the one that opened it last;
+- a store that is opened has each acknowledged write;
 - no node is taken for dead that had no fault of its own for a while, whatever happened to Redis;
 - a while after the last fault each worker runs, and a while later each node has its part, and nothing moves.
 """
@@ -27,6 +32,10 @@ from tests.cluster.model import State, apply
 FAULTS_S = 25.0             # faults begin in this time
 FAULT_MAX_S = 11.0          # the longest fault
 DELAY_MAX_S = 7.0           # of a request that is stuck in the network
+LAG_MAX_S = 6.0             # of a replica that lags
+HOLD_S = 4.0                # HOLD_US of cext/redis/files.pyx
+FOLLOWS_MAX_S = 1.5         # from the promotion of a replica until Sentinel gives it to the other one as its primary
+CONFIRM_S = 0.1             # pause between two looks for confirmations
 LOST_S = 1.0                # writes that a server alone loses
 PROMOTE_MAX_S = 3.0         # from the loss of a primary to the promotion of a replica
 BUSY_S = 1.6                # the longest delay of a busy node
@@ -45,8 +54,10 @@ class Violation(AssertionError):
 class Options:
     """The parts in which a schedule may differ from the product, to test the simulator."""
 
-    def __init__(self, *, member: type[Member] = Member, terms: Terms | None = None, confirmations: int | None = None) -> None:
+    def __init__(self, *, member: type[Member] = Member, terms: Terms | None = None, confirmations: int | None = None,
+                 hold_s: float = HOLD_S, by_offset: bool = True) -> None:
         self.member, self.terms, self.confirmations = member, terms or Terms(), confirmations
+        self.hold_s, self.by_offset = hold_s, by_offset
 
 
 class Server:
@@ -93,6 +104,8 @@ class Replica:
     def send(self, now: float, state: State) -> None:
         random = self.server.world.random
         lag = random.random() * (0.004 if random.random() < 0.95 else 0.4)
+        if self.server is self.server.world.lagging:
+            lag += random.random() * LAG_MAX_S
         self.last_s = max(self.last_s, now + lag)
         self.coming.append((self.last_s, state))
         self.advance(now)
@@ -100,6 +113,13 @@ class Replica:
     def advance(self, now: float) -> None:
         while self.coming and self.coming[0][0] <= now:
             self.server.state = self.coming.popleft()[1]
+
+
+class Step:
+    """The replicas that must confirm the writes of a process: `RemoteFiles` in cext/redis. `number`: 0 = not known."""
+
+    def __init__(self, number: int) -> None:
+        self.place, self.number, self.short_s = -1, number, 0.0
 
 
 class Node:
@@ -116,7 +136,7 @@ class Node:
         self.capacity = random.choice((1, 1, 1, 2))
         self.running: dict[int, tuple[int, int]] = {}      # worker -> token, number of the start
         self.inbox: list[tuple] = []        # events that came while it was stopped
-        self.server: Server | None = None   # where it is connected
+        self.following = ("", 0, float("-inf"))     # the server that answers, its replicas, and when they were last fewer than before
         self.wakes = 0
         self.member: Member
 
@@ -248,6 +268,12 @@ class World:
         self.primary: Server | None = self.servers[0]
         self.old: Server | None = None      # a primary that is cut off, with the nodes `beyond`
         self.beyond: set[str] = set()
+        self.hangs = random.random() < 0.5  # otherwise replicas lag
+        self.lagging: Server | None = None
+        self.failed_over = False
+        self.writes = 0
+        self.steps: dict[tuple[int, int], Step] = {}
+        self.acknowledged: dict[int, int] = {}      # worker -> the last write
         self.slow = False                   # Redis answers late
         self.faulty = True                  # faults begin
         self.healed = False                 # all faults are over
@@ -308,7 +334,8 @@ class World:
         if state is not server.state:
             server.take(state)
             if isinstance(request, Change) and self.faulty and self.random.random() < 0.05:
-                self.after(self.random.random() * 0.3, self.restart if len(self.servers) == 1 else self.split, node, self.random.uniform(0.1, FAULT_MAX_S))
+                fault = self.restart if len(self.servers) == 1 else self.hang if self.hangs and not self.failed_over else self.split
+                self.after(self.random.random() * 0.3, fault, node, self.random.uniform(0.1, FAULT_MAX_S))
         if self.trace is not None and (isinstance(request, Change) or answer.status != "done"):
             self.log(f"{node.name} {request} -> {answer.status}")
         confirmed_s, wait_s = server.confirmed_s(self.confirmations), self.options.terms.request_s / 2
@@ -320,6 +347,9 @@ class World:
 
     def reply(self, node: Node, run: int, number: int, server: Server, source: str, outcome: Answer | str) -> None:
         if server.up and server.source == source and self.server_of(node) is server:
+            last, replicas, fewer_s = node.following
+            fewer = last == source and len(server.replicas) < replicas
+            node.following = source, len(server.replicas), self.now if fewer else fewer_s if last == source else float("-inf")
             node.event(run, False, node.answered, number, outcome)
 
     def gone(self, node: Node) -> None:
@@ -360,6 +390,8 @@ class World:
             if other is not node and worker in other.running and not other.paused:
                 raise Violation(f"{node.name} starts worker {worker}, which runs at {other.name}")
         node.running[worker] = start
+        _, replicas, fewer_s = node.following
+        self.steps[start] = Step(len(self.servers) - 1 if self.now - fewer_s < self.options.hold_s else replicas)
         self.after(self.random.uniform(0.02, 0.3), self.use_store, node, node.runs, worker, start, True)
 
     def use_store(self, node: Node, run: int, worker: int, start: tuple[int, int], opening: bool) -> None:
@@ -383,15 +415,41 @@ class World:
         if not server.up or server.source != source:
             return
         head = server.state.heads.get(worker, (0, 0))
-        if opening and start[0] > head[0]:
+        if opening and start[0] > head[0] and server.state.id:      # an empty Redis has no store
+            if server is self.primary and server.state.written.get(worker, 0) < self.acknowledged.get(worker, 0):
+                raise Violation(f"{node.name} opens the store of worker {worker}, which lacks an acknowledged write")
             server.take(server.state._replace(number=server.state.number + 1, heads={**server.state.heads, worker: start}))
         elif start[0] == head[0]:
             if start[1] != head[1]:
                 raise Violation(f"the store of worker {worker} takes a write of start {start[1]} by {node.name}; start {head[1]} has opened it")
+            self.writes += 1
+            server.take(server.state._replace(number=server.state.number + 1, written={**server.state.written, worker: self.writes}))
+            if len(self.servers) > 1:
+                self.after(self.delay(), self.confirm, node, worker, start, server, source, self.writes)
         elif node.runs == run and node.running.get(worker) == start:
             # refused: another start has opened it, or the server has lost this one
             del node.running[worker]
             node.event(run, False, node.member.ended, worker, start[0])
+
+    def confirm(self, node: Node, worker: int, start: tuple[int, int], server: Server, source: str, write: int) -> None:
+        """Acknowledge a write if enough replicas have it; else look again later, while the connection lives."""
+        if not server.up or server.source != source or self.server_of(node) is not server or node.running.get(worker) != start:
+            return
+        for replica in server.replicas:
+            replica.advance(self.now)
+        n = sum(replica.server.state.written.get(worker, 0) >= write for replica in server.replicas)
+        step, least = self.steps[start], self.confirmations
+        if step.place != server.place:
+            step.number, step.place, step.short_s = max(least, step.number if step.place < 0 else 0), server.place, 0.0
+        if least <= n < step.number:
+            step.short_s = step.short_s or self.now
+            if self.now - step.short_s >= self.options.hold_s:
+                step.number = n
+        if n >= step.number:
+            step.number, step.short_s = n, 0.0
+            self.acknowledged[worker] = max(write, self.acknowledged.get(worker, 0))
+        else:
+            self.after(CONFIRM_S, self.confirm, node, worker, start, server, source, write)
 
     # ---- faults
 
@@ -406,7 +464,7 @@ class World:
 
     def kinds(self) -> tuple[str, ...]:
         common = ("kill", "pause", "cut_off", "leave", "make_busy", "jump", "slow_redis", "redis_away", "empty")
-        return common + (("restart",) * 3 if len(self.servers) == 1 else ("failover", "split"))
+        return common + (("restart",) * 3 if len(self.servers) == 1 else ("failover", "split", "hang" if self.hangs else "lag"))
 
     def ill(self, node: Node, long_s: float, end, *arguments) -> None:
         node.faults += 1
@@ -504,10 +562,44 @@ class World:
         """Cut the primary off, together with some nodes; they notice nothing but that no replica confirms."""
         self.lose_primary(long_s, {one.name for one in self.nodes if self.random.random() < 0.4})
 
+    def lag(self, node: Node, long_s: float) -> None:
+        """Let a replica lag."""
+        if self.primary is not None and self.primary.replicas and self.lagging is None:
+            self.lagging = self.random.choice(self.primary.replicas).server
+            self.after(long_s, setattr, self, "lagging", None)
+
+    def hang(self, node: Node, long_s: float) -> None:
+        """Let the primary hang, and go on when one of its replicas is promoted. All nodes still use it, until the other one follows, too."""
+        old = self.primary
+        if self.failed_over or old is None or not self.can_fail_over():
+            return
+        promote_s = self.random.uniform(0.3, PROMOTE_MAX_S)
+        self.failed_over = True
+        self.primary, self.old, self.beyond = None, old, {one.name for one in self.nodes}
+        old.up = False
+        self.after(promote_s, self.go_on, old, long_s)
+
+    def go_on(self, old: Server, long_s: float) -> None:
+        first, second = self.chosen(old.replicas)
+        old.replicas = [replica for replica in old.replicas if replica.server is second]
+        old.up = True
+        self.log(f"server {first.place} is promoted, and server {second.place} follows server {old.place}, which goes on")
+        self.after(self.random.uniform(0.05, FOLLOWS_MAX_S), self.take_over, old, first, second, long_s)
+
+    def take_over(self, old: Server, first: Server, second: Server, long_s: float) -> None:
+        old.up, old.replicas, self.beyond = False, [], set()
+        self.follow(first, second)
+        self.after(long_s, self.rejoin, old)
+
+    def can_fail_over(self) -> bool:
+        old = self.primary
+        return old is not None and old.up and self.old is None and len(old.replicas) > 1 and bool(old.state.id)
+
     def lose_primary(self, long_s: float, beyond: set[str]) -> None:
         old = self.primary
-        if old is None or not old.up or self.old is not None or len(old.replicas) < 2 or not old.state.id:
+        if old is None or not self.can_fail_over():
             return
+        self.failed_over = True
         promote_s = self.random.uniform(0.3, PROMOTE_MAX_S)
         self.primary, self.old, self.beyond = None, old, beyond
         followers, old.replicas = old.replicas, []
@@ -519,10 +611,21 @@ class World:
         self.after(promote_s + long_s, self.rejoin, old)
 
     def promote(self, followers: list[Replica]) -> None:
+        first, second = self.chosen(followers)
+        self.log(f"server {first.place} is promoted")
+        self.follow(first, second)
+
+    def chosen(self, followers: list[Replica]) -> list[Server]:
+        """Return the replicas, and in front the one that Sentinel chooses: that with the greatest offset."""
         for follower in followers:
             follower.advance(self.now)
-        first, second = sorted((follower.server for follower in followers), key=lambda server: -server.state.number)
-        self.log(f"server {first.place} is promoted")
+        servers = [follower.server for follower in followers]
+        if self.options.by_offset:
+            return sorted(servers, key=lambda server: -server.state.number)
+        self.random.shuffle(servers)
+        return servers
+
+    def follow(self, first: Server, second: Server) -> None:
         second.state = first.state
         first.replicas = [Replica(second)]
         first.is_new()
@@ -547,7 +650,7 @@ class World:
         while at_s < FAULTS_S:
             self.after(at_s, self.fault)
             at_s += random.expovariate(1 / 3.0)
-        end_s = FAULTS_S + 0.3 + FAULT_MAX_S + PROMOTE_MAX_S
+        end_s = FAULTS_S + 0.3 + FAULT_MAX_S + PROMOTE_MAX_S + FOLLOWS_MAX_S
         self.run_until(FAULTS_S)
         self.faulty = False
         self.run_until(end_s)

@@ -91,15 +91,21 @@ class RedisServer:
 
 
 class Sentinel(RedisServer):
-    """A Sentinel that knows a primary by a name. `options`: those for this primary, such as `failover_timeout=5000`."""
+    """A Sentinel that knows a primary by a name. `quorum`: Sentinels that must agree about its death; `options`: those for this primary,
+    such as `failover_timeout=5000`."""
 
     defaults = ()
     arguments = ("--sentinel",)
 
-    def __init__(self, primary: RedisServer, name: str, **options: int) -> None:
-        super().__init__(f"sentinel monitor {name} 127.0.0.1 {primary.port} 1",
+    def __init__(self, primary: RedisServer, name: str, quorum: int = 1, **options: int) -> None:
+        super().__init__(f"sentinel monitor {name} 127.0.0.1 {primary.port} {quorum}",
                          *(f"sentinel {option.replace('_', '-')} {name} {value}" for option, value in options.items()))
         self.name = name
 
     def knows_a_replica(self) -> bool:
-        return self.ask(f"SENTINEL REPLICAS {self.name}").startswith(b"*1\r\n")
+        return self.knows(1)
+
+    def knows(self, replicas: int, others: int = 0) -> bool:
+        """Return whether it knows so many replicas, and so many other Sentinels."""
+        return (self.ask(f"SENTINEL REPLICAS {self.name}").startswith(b"*%d\r\n" % replicas)
+                and self.ask(f"SENTINEL SENTINELS {self.name}").startswith(b"*%d\r\n" % others))

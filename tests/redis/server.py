@@ -46,8 +46,8 @@ class Server(RedisServer):
     def connection(self, timeout_ms: int = 2000) -> RedisConnection:
         return RedisConnection([("127.0.0.1", self.port)], password=self.password, timeout_ms=timeout_ms)
 
-    def files(self, name: str = "log", token: int = 0, replicas: int = 0, timeout_ms: int = 2000) -> LogFiles:
-        return LogFiles(self.connection(timeout_ms), name, token, replicas)
+    def files(self, name: str = "log", token: int = 0, replicas: int = 0, timeout_ms: int = 2000, all_replicas: int = 0) -> LogFiles:
+        return LogFiles(self.connection(timeout_ms), name, token, replicas, all_replicas=all_replicas)
 
     def head(self, name: str = "log") -> dict[bytes, bytes]:
         reply = self.call("HGETALL", f"mosq:{{{name}}}:head")

@@ -362,7 +362,7 @@ def test_an_older_state_of_redis_is_noticed(own: Server) -> None:
     assert "has lost operations that it had confirmed" in refusal(calls, errno.ESTALE)
 
 
-def test_lost_operations_that_are_kept_are_sent_again(own: Server) -> None:
+def test_lost_operations_that_are_kept_are_sent_again_and_reported(own: Server) -> None:
     log = own.files()
     calls = written(log, b"one")
     assert calls.datasync(1) == 0
@@ -374,6 +374,7 @@ def test_lost_operations_that_are_kept_are_sent_again(own: Server) -> None:
     own.call("HDEL", "mosq:{log}:names", "/d/b")
     own.cut()
     written(log, b"three", "/d/c")
+    assert "had lost 2 operations that it had confirmed" in refusal(calls, errno.ENODATA)
     assert calls.datasync(1) == 0
     assert content(own.files(), "/d/b") == b"two"
 

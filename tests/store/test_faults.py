@@ -325,6 +325,17 @@ def test_a_disk_that_keeps_failing_does_not_fill_with_files() -> None:
     assert owner.store.written() == end
 
 
+def test_a_loss_is_reported_also_while_the_store_fails() -> None:
+    """Redis had lost operations that it had confirmed (FILE_LOST), and it was away before that."""
+    disk = redis_like()
+    owner = Owner(disk)
+    disk.faults["datasync"] = [errno.ENOTCONN, errno.ENOTCONN, errno.ENODATA]
+    end = batches(owner, 1, sync=True)[-1]
+    while owner.store.synced() < end:
+        owner.turn()
+    assert owner.news.count("error") == 2 and "No data available" in owner.store.error()
+
+
 @pytest.mark.parametrize("batches_before", [0, 3])
 def test_a_failed_sync_poisons_its_segment(batches_before: int) -> None:
     disk = Disk()

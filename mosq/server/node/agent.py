@@ -1,7 +1,7 @@
 """The process of a node's agent, a child of the parent: it may have threads and wait for Redis, the parent may not.
 
     agent -> parent    report TYPE TEXT; opened (the values of the cluster); refused TEXT (this node may not join)
-                       start WORKER TOKEN; stop WORKER MOVES (to another node);
+                       start WORKER TOKEN IN_STEP (replicas of Redis); stop WORKER MOVES (to another node);
                        kill WORKERS NUMBER; left (this node has left or is stopped)
                        places PLACES (of the workers whose place has changed: node.wires.place_of)
                        cluster OVERVIEW (figures.overview)
@@ -55,6 +55,7 @@ class NodeAgent:
         self._run_name = secrets.token_hex(RUN_BYTES)
         self._terms = Terms()
         self._member: Member | None = None
+        self._registry: Registry | None = None
         self._early: list[Message] = []         # messages of the parent that were not taken yet
         self._places: dict[int, Where | None] = {}      # that the parent knows
         self._kills = self._killed = 0          # numbers of the last `kill`, and of the last one that was done
@@ -68,7 +69,8 @@ class NodeAgent:
             if opened is None:
                 return
             self._send({"is": "opened", "workers": opened[1].workers, "key": opened[1].key.hex(), "id": opened[1].id,
-                        "replicas": opened[1].replicas, "lease_s": opened[1].terms.lease_s})
+                        "replicas": opened[1].replicas, "servers": opened[1].servers,
+                        "lease_s": opened[1].terms.lease_s})
             if self._wait(None) != "go":
                 return
             self._serve(*opened)
@@ -127,7 +129,7 @@ class NodeAgent:
         member = Member(self._identity.node, self._run_name, facts.workers, facts.terms, self,
                         announcement=self._identity.announcement, report=self._report, places=self._place)
         agent = Agent(registry, member, noted=self._noted)
-        self._member = member
+        self._member, self._registry = member, registry
         threading.Thread(target=self._receive, args=(agent,), name="mosq-node-parent", daemon=True).start()
         agent.run()
 
@@ -164,7 +166,8 @@ class NodeAgent:
 
     def start(self, worker: int, token: int, until_s: float) -> None:
         """Let the parent start a worker. Its end is that of the lease."""
-        self._send({"is": "start", "worker": worker, "token": token})
+        assert self._registry is not None
+        self._send({"is": "start", "worker": worker, "token": token, "in_step": self._registry.in_step()})
 
     def stop(self, worker: int) -> None:
         """Let the parent stop a worker in good order."""

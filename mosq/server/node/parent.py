@@ -116,10 +116,11 @@ class NodeParent(Parent):
                                        f"{PORT_MAX - len(self.slots) + 1}.", EXIT_CONFIG)
             self._wires = Wires(opened["id"], secret, host, at[1])
         self._lease_s = opened["lease_s"]
-        self._store = StorePlace(redis, config.cluster_name, opened["id"], opened["replicas"])
+        self._store = StorePlace(redis, config.cluster_name, opened["id"], opened["replicas"],
+                                 opened["servers"] - 1)
         self.log.report(INFORMATION, f"Node {config.cluster_node} of the cluster {config.cluster_name} at "
                                      f"{self._store.address}: {len(self.slots)} workers, lease {self._lease_s:g} s, "
-                                     f"{opened['replicas']} replicas of Redis.")
+                                     f"{opened['replicas']} of {opened['servers'] - 1} replicas of Redis confirm.")
         return bytes.fromhex(opened["key"])
 
     def _own_host(self, named: str) -> str:
@@ -333,6 +334,7 @@ class NodeParent(Parent):
         elif what == "places":
             self._moved({int(worker): where for worker, where in message["places"].items()})
         elif what == "start":
+            self._store = self._store._replace(in_step=message["in_step"])
             self._start_worker(self.slots[message["worker"]], message["token"], now_s)
         elif what == "stop":
             self._stop_worker(self.slots[message["worker"]], message["moves"], now_s)

@@ -25,7 +25,9 @@ class StorePlace(NamedTuple):
     address: "Address"
     cluster: str
     id: str
-    replicas: int
+    replicas: int               # so many must confirm
+    all_replicas: int = 0       # that there are when none is away
+    in_step: int = 0            # that follow the primary now; 0: not known
 
     def name_of(self, worker: int) -> str:
         """Return the name of the store of a worker, from 1."""
@@ -48,7 +50,8 @@ class StorePlace(NamedTuple):
             raise OSError(f"the store of worker {worker} in Redis is damaged: the key {missing} was deleted, with "
                           "acknowledged messages. Restore the data of Redis; to go on without them, with an empty "
                           f"store: delete all keys mosq:{{{name}}}:*, then redis-cli HDEL '{key}' '{mark}'")
-        files = LogFiles(connection, name, token, self.replicas, create=is_new)
+        files = LogFiles(connection, name, token, self.replicas, create=is_new, all_replicas=self.all_replicas,
+                         in_step=self.in_step)
         if is_new:
             self._mark(key, mark)
         return files
@@ -71,14 +74,15 @@ class StorePlace(NamedTuple):
 
 
 def _missing(connection: "RedisConnection", name: str) -> str:
-    """Return a key that a store must have after its first operations, and does not have: that of the names, or the
-    contents of all segments. "" if there is none. Some segments may be empty: a process can end between two operations."""
+    """Return a key that a store must have after its first operations, and does not have: that of the names, or of the
+    content of a segment if none has one. "" if there is none. A process can end between two operations, so one segment
+    may be empty."""
     head, names, _, contents = keys_of_store(name)
     number, found = connection.call("HGET", head, "number"), connection.call("HGETALL", names)
     assert isinstance(found, list)
     if not isinstance(number, bytes) or int(number) <= FIRST_OPERATIONS:
         return ""
-    texts = [one.decode("utf-8", "replace") for one in found]
+    texts = [one.decode("utf-8", "replace") for one in found if isinstance(one, bytes)]
     keys = [contents + content for file, content in zip(texts[::2], texts[1::2], strict=True) if SEGMENT in file]
     return "" if any(connection.call("STRLEN", key) for key in keys) else (keys or [names])[0]
 

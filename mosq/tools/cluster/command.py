@@ -26,11 +26,12 @@ CREATE_EPILOG = """\b
 Examples:
   mosq cluster create redis://redis.example --workers 6 --secret-file /etc/mosq/secret
   mosq cluster create redis://127.0.0.1 --workers 2 --lease 2
-  mosq cluster create redis+sentinel://s1,s2,s3/mosq --workers 12 --replicas 2 --password-file redis.password
+  mosq cluster create redis+sentinel://s1,s2,s3/mosq --workers 12 --replicas 1 --password-file redis.password
 
 \b
 The number of workers, the lease and the replicas cannot be changed later. Take two or three times as
-many workers as the nodes have processor cores that you begin with, so that the cluster can grow.
+many workers as the nodes have processor cores that you begin with, so that the cluster can grow. All
+servers of Redis must run: they are counted. The same command again notes a server that is new.
 
 \b
 Exit status:
@@ -125,7 +126,8 @@ def cluster() -> None:
               metavar="SECONDS", help="A node that cannot reach Redis for so long ends its workers. Others start them "
               "after 1.5 times this.")
 @click.option("--replicas", default=0, show_default=True, type=click.IntRange(0, 8),
-              help="Replicas of Redis: so many must have a message before it is acknowledged.")
+              help="Replicas of Redis: so many must have a message before it is acknowledged. 1 with three servers "
+              "of Redis, 2 with five.")
 def create(                             # parameters: one for each option of the command
         address: str, cluster_name: str, password_file: str | None, secret_file: str | None, workers: int,
         lease_s: float, replicas: int) -> None:
@@ -138,8 +140,10 @@ def create(                             # parameters: one for each option of the
         for line in registry.check_server():
             click.echo(f"Warning: {line}", err=True)
         registry.create(workers)
-    click.echo(f"The cluster {cluster_name} has {workers} workers, a lease of {lease_s:g} s, and "
-               f"{replicas or 'no'} replica{'s' if replicas != 1 else ''} of Redis.")
+        servers = registry.facts().servers
+    confirm = f"{replicas} of {servers - 1} replicas of Redis confirm" if replicas else "no replica of Redis confirms"
+    click.echo(f"The cluster {cluster_name} has {workers} workers and a lease of {lease_s:g} s, and {confirm} a "
+               "message.")
 
 
 @cluster.command(epilog=STATUS_EPILOG)
@@ -351,7 +355,7 @@ def announce(text: str) -> None:
 
 def _show(found: "Overview") -> None:
     click.echo(f"cluster {found.cluster}: {found.workers} workers, lease {found.lease_s:g} s, "
-               f"{found.replicas} replicas")
+               f"{found.replicas} of {found.servers - 1} replicas confirm")
     rows: list[tuple[str, ...]] = [("NODE", "STATE", "CAPACITY", "WORKERS", "VERSION", "ADDRESS")]
     for node in found.nodes:
         state = "away" if node["away"] else "leaves" if node["leaving"] else "lives" if node["alive"] else "silent"

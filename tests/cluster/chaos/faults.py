@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from tests.chaos.client import Outage
-from tests.cluster.chaos.machines import Cluster, Node
+from tests.cluster.chaos.machines import MASTER, Cluster, Node, Server
 
 T = TypeVar("T")
 POLL_S = 0.05
@@ -48,14 +48,27 @@ class Faults:
 
     def __init__(self, cluster: Cluster, draw: random.Random, jumps: list[Outage]) -> None:
         self.cluster, self.draw, self.jumps = cluster, draw, jumps
+        self.away: Server | None = None         # of Redis: the primary that was killed last
         self.kinds: dict[str, Callable[[], Awaitable[None]]] = {
             "node killed": self.node_killed, "node stopped": self.node_stopped, "node restarted": self.node_restarted,
             "worker killed": self.worker_killed, "redis killed": self.redis_killed, "redis stopped": self.redis_stopped,
-            "redis slow": self.redis_slow, "nodes cut": self.nodes_cut, "nodes cut one way": self.nodes_cut_one_way,
+            "redis hangs": self.redis_hangs, "redis failover": self.redis_failover, "redis slow": self.redis_slow, "nodes cut": self.nodes_cut, "nodes cut one way": self.nodes_cut_one_way,
             "node cut from redis": self.node_cut_from_redis, "loss": self.loss, "slow node": self.slow_node,
             "slow cpu": self.slow_cpu, "disk full": self.disk_full, "clock jump": self.clock_jump, "redis out of memory": self.redis_out_of_memory,
             "redis read-only": self.redis_read_only, "redis password": self.redis_password,
         }
+
+    async def make(self, kind: str) -> None:
+        """Make a fault. A server of Redis that is away since the one before comes back first."""
+        away, self.away = self.away, None
+        if away is not None:
+            await blocking(away.start)
+            await comes(self.all_follow, "a server of Redis that was started again follows the primary")
+        await self.kinds[kind]()
+
+    def all_follow(self) -> bool:
+        primary = self.cluster.primary()
+        return primary is not None and primary.replicas() == len(self.cluster.servers) - 1
 
     def node(self) -> Node:
         return self.draw.choice(self.cluster.nodes)
@@ -149,17 +162,39 @@ class Faults:
 
     # ---- Redis
 
-    async def redis_killed(self) -> None:
-        """Kill the primary; start it again when the other one is the primary, sometimes as its replica: otherwise it takes itself for the
-        primary, too, until the Sentinels see it."""
+    async def primary(self) -> tuple[Server, list[Server]]:
+        """Return the primary, when all others follow it, and the others."""
+        await comes(self.all_follow, "all servers of Redis follow the primary")
         primary = await blocking(self.cluster.primary)
         assert primary is not None
-        [other] = [server for server in self.cluster.servers if server is not primary]
+        return primary, [server for server in self.cluster.servers if server is not primary]
+
+    async def redis_killed(self) -> None:
+        """Kill the primary. All must serve again without it. It starts before the next fault, sometimes as a replica: otherwise it takes
+        itself for the primary, too, until the Sentinels see it."""
+        primary, others = await self.primary()
         await blocking(primary.kill)
-        await comes(lambda: self.cluster.primary() is other, "the replica of Redis becomes the primary")
+        self.away = primary
+        await comes(lambda: self.cluster.primary() in others, "a replica of Redis becomes the primary")
         if self.draw.random() < 0.5:
-            primary.follow(other)
-        await blocking(primary.start)
+            primary.follow(next(other for other in others if other.is_primary()))
+
+    async def redis_hangs(self) -> None:
+        """Stop the primary, and continue it as soon as a replica is promoted, perhaps before the other one follows that."""
+        primary, others = await self.primary()
+        primary.pause()
+        try:
+            await comes(lambda: any(other.is_primary() for other in others), "a replica of Redis is promoted")
+        finally:
+            primary.resume()
+        await comes(self.all_follow, "all servers of Redis follow the new primary")
+
+    async def redis_failover(self) -> None:
+        """Let a Sentinel promote a replica while the primary serves."""
+        _, others = await self.primary()
+        await comes(lambda: self.cluster.sentinels[0].ask(f"SENTINEL FAILOVER {MASTER}").startswith(b"+OK"), "a Sentinel begins a failover")
+        await comes(lambda: self.cluster.primary() in others, "a replica of Redis becomes the primary")
+        await comes(self.all_follow, "all servers of Redis follow the new primary")
 
     async def redis_stopped(self) -> None:
         """Stop all servers for a time, or kill them and start them again."""

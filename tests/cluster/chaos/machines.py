@@ -1,4 +1,4 @@
-"""Five machines of a cluster, as network namespaces: three nodes with a Sentinel each, and two servers of Redis.
+"""Six machines of a cluster, as network namespaces: three nodes, and three servers of Redis with a Sentinel beside each.
 
 Between the machines, packets pass a program (switch.py) that can delay, lose and cut them. Clients and the test itself reach each
 machine over another network, which has no faults.
@@ -28,8 +28,9 @@ from tests.harness.namespaces import LOOPBACK, namespaces
 from tests.harness.redis import RedisServer
 
 NAME = "mqchaos"                # of the namespaces
-NODES, SERVERS = 3, 2
+NODES, SERVERS = 3, 3
 WORKERS = 6
+REPLICAS = 1                    # must confirm a message
 MASTER = "mosq"                 # the name under which the Sentinels know Redis
 PORT, WIRES_PORT, REDIS_PORT, SENTINEL_PORT = 1883, 7883, 6379, 26379
 DOWN_AFTER_MS, FAILOVER_MS = 1500, 4000
@@ -111,12 +112,12 @@ class Server(RedisServer):
         with self.conf.open("a") as conf:
             conf.write(f"replicaof {other.machine.inner} {REDIS_PORT}\n")
 
-    def has_replica(self) -> bool:
-        return b"state=online" in self.ask("INFO replication")
+    def replicas(self) -> int:
+        return self.ask("INFO replication").count(b"state=online")
 
 
 class Sentinel(RedisServer):
-    """A Sentinel on the machine of a node."""
+    """A Sentinel on the machine of a server."""
 
     defaults = ()
     arguments = ("--sentinel",)
@@ -134,16 +135,16 @@ class Sentinel(RedisServer):
         return words[2] if len(words) > 2 else ""
 
     def knows_all(self) -> bool:
-        return (self.ask(f"SENTINEL REPLICAS {MASTER}").startswith(b"*1\r\n")
-                and self.ask(f"SENTINEL SENTINELS {MASTER}").startswith(f"*{NODES - 1}\r\n".encode()))
+        return (self.ask(f"SENTINEL REPLICAS {MASTER}").startswith(b"*%d\r\n" % (SERVERS - 1))
+                and self.ask(f"SENTINEL SENTINELS {MASTER}").startswith(b"*%d\r\n" % (SERVERS - 1)))
 
 
 class Node(Broker):
     """A node of the cluster on its machine."""
 
-    def __init__(self, name: str, machine: Machine, nodes: list[Machine]) -> None:
+    def __init__(self, name: str, machine: Machine, servers: list[Machine]) -> None:
         self.faults = Faults()
-        sentinels = ",".join(f"{one.inner}:{SENTINEL_PORT}" for one in nodes)
+        sentinels = ",".join(f"{one.inner}:{SENTINEL_PORT}" for one in servers)
         super().__init__(CONFIG.format(port=PORT, listens=machine.address, sentinels=sentinels, master=MASTER, name=name, wires=WIRES_PORT,
                                        inner=machine.inner), command=[*machine.before, *command()], env=self.faults.env)
         self.name, self.machine = name, machine
@@ -178,21 +179,21 @@ class Cluster:
     """All machines, with what runs on them."""
 
     def __init__(self, machines: list[Machine], terms: Terms) -> None:
-        places = machines[:NODES]
+        places, first, others = machines[:NODES], machines[NODES], machines[NODES + 1:]
         self.switch = Switch(machines)
-        self.servers = [Server(machines[NODES]), Server(machines[NODES + 1], machines[NODES])]
-        self.sentinels = [Sentinel(machine, machines[NODES]) for machine in places]
-        self.nodes = [Node(name, machine, places) for name, machine in zip("abc", places, strict=True)]
+        self.servers = [Server(first), *(Server(machine, first) for machine in others)]
+        self.sentinels = [Sentinel(machine, first) for machine in (first, *others)]
+        self.nodes = [Node(name, machine, [first, *others]) for name, machine in zip("abc", places, strict=True)]
         self.machines, self.terms = machines, terms
 
     def start(self) -> None:
         for one in self.servers:
             one.start()
-        until(self.servers[0].has_replica)
+        until(lambda: self.servers[0].replicas() == SERVERS - 1)
         for sentinel in self.sentinels:
             sentinel.start()
         until(lambda: all(one.knows_all() for one in self.sentinels))
-        registry = Registry(Address(((self.servers[0].host, REDIS_PORT),)), "mosq", "operator", "r", self.terms, replicas=1, secret=SECRET)
+        registry = Registry(Address(((self.servers[0].host, REDIS_PORT),)), "mosq", "operator", "r", self.terms, replicas=REPLICAS, secret=SECRET)
         until(lambda: _created(registry))
         registry.close()
         for node in self.nodes:

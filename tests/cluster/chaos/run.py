@@ -1,4 +1,4 @@
-"""Run 200 random faults of a cluster under load, and audit it from outside: three nodes, Redis with a replica and Sentinels, 500 sessions.
+"""Run 200 random faults of a cluster under load, and audit it from outside: three nodes, three servers of Redis and Sentinels, 500 sessions.
 
     python -m tests.cluster.chaos.run --faults 200            the full run
     python -m tests.cluster.chaos.run --only 'node killed'    faults of one kind
@@ -94,7 +94,7 @@ class ClusterRun(Load):
         began = time.monotonic()
         with self.chaos.outage():
             try:
-                await self.faults.kinds[kind]()
+                await self.faults.make(kind)
                 healed = time.monotonic()
                 async with asyncio.timeout(SERVES_S):
                     await self.serves()

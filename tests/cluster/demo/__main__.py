@@ -24,7 +24,7 @@ EPILOG = """examples:
   dev/cluster-demo --rate 1000 --sessions 200
   dev/cluster-demo --seconds 30 --kill-every 5 > demo.log
 
-It starts a Redis with a replica that confirms each message, three Sentinels, three nodes of mosq with six workers at
+It starts three servers of Redis, of which one replica must confirm each message, three Sentinels, three nodes of mosq with six workers at
 127.0.0.11 to 127.0.0.13, and HAProxy in front of them if it is installed. All of them end with it.
 
 exit status:

@@ -1,4 +1,4 @@
-"""Start what the demo of a cluster runs on this machine: Redis with a replica and three Sentinels, three nodes, and HAProxy if it is installed."""
+"""Start what the demo of a cluster runs on this machine: three servers of Redis and three Sentinels, three nodes, and HAProxy if it is installed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.harness.redis import RedisServer
 NAMES = "abc"
 WORKERS = 6
 LEASE_S = 2.0
-SENTINELS, QUORUM = 3, 2
+SERVERS, SENTINELS, QUORUM = 3, 3, 2
 CLUSTER = "demo"                # also the name of the primary for the Sentinels
 SECRET = b"the secret of a demo on one machine"
 # queues without a limit, since a message dropped by a limit would count as lost
@@ -72,8 +72,9 @@ class Machines:
 
     def _start(self) -> None:
         self.stack.enter_context(self.redis)
-        self.stack.enter_context(RedisServer(f"replicaof 127.0.0.1 {self.redis.port}"))
-        until(lambda: b"state=online" in self.redis.ask("INFO replication"))
+        for _ in range(SERVERS - 1):
+            self.stack.enter_context(RedisServer(f"replicaof 127.0.0.1 {self.redis.port}"))
+        until(lambda: self.redis.ask("INFO replication").count(b"state=online") == SERVERS - 1)
         sentinels = [self.stack.enter_context(Sentinel(self.redis.port)) for _ in range(SENTINELS)]
         until(lambda: all(sentinel.knows_all() for sentinel in sentinels))
         address = f"redis+sentinel://{','.join(f'127.0.0.1:{one.port}' for one in sentinels)}/{CLUSTER}"
@@ -127,7 +128,7 @@ class Sentinel(RedisServer):
         super().__init__(f"sentinel monitor {CLUSTER} 127.0.0.1 {primary} {QUORUM}", f"sentinel down-after-milliseconds {CLUSTER} 5000")
 
     def knows_all(self) -> bool:
-        return (self.ask(f"SENTINEL REPLICAS {CLUSTER}").startswith(b"*1\r\n")
+        return (self.ask(f"SENTINEL REPLICAS {CLUSTER}").startswith(b"*%d\r\n" % (SERVERS - 1))
                 and self.ask(f"SENTINEL SENTINELS {CLUSTER}").startswith(b"*%d\r\n" % (SENTINELS - 1)))
 
 
