@@ -163,7 +163,8 @@ def worker(spec: dict[str, object], channel_fd: int, path: str) -> int:
     from mosq.server.workers.asking import asking_pair
     from mosq.server.workers.terms import of_worker
     from mosq.server.workers.wired import Wired
-    from mosq.server.workers.worker import Given, Worker
+    from mosq.server.workers.shared import Given
+    from mosq.server.workers.worker import Worker
 
     slot, n = int(str(spec["slot"])), int(str(spec["n"]))
 
