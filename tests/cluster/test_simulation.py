@@ -8,7 +8,7 @@ from tests.cluster.without import RULES
 from tests.cluster.world import Options, play_all, trace_of
 from tests.harness.effort import tries
 
-# Schedules after which a simulation without a rule must have failed. The rarest needs less than 300.
+# Schedules after which a simulation without a rule must have failed. The rarest needs less than 1000.
 SCHEDULES = 1500
 
 

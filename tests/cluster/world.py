@@ -333,8 +333,8 @@ class World:
         state, answer = apply(server.state, source, "id", node.name, run_name, request)
         if state is not server.state:
             server.take(state)
-            if isinstance(request, Change) and self.faulty and self.random.random() < 0.05:
-                fault = self.restart if len(self.servers) == 1 else self.hang if self.hangs and not self.failed_over else self.split
+            if isinstance(request, Change) and self.faulty and self.random.random() < 0.2:
+                fault = self.restart if len(self.servers) == 1 else self.split
                 self.after(self.random.random() * 0.3, fault, node, self.random.uniform(0.1, FAULT_MAX_S))
         if self.trace is not None and (isinstance(request, Change) or answer.status != "done"):
             self.log(f"{node.name} {request} -> {answer.status}")
