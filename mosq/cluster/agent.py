@@ -50,9 +50,13 @@ class Agent:
 
     # ---- from any thread
 
-    def ended(self, worker: int, token: int) -> None:
+    def serves(self, worker: int, token: int) -> None:
+        """Take that a worker's process serves clients (member.py)."""
+        self._events.put(lambda: self._member.serves(worker, token))
+
+    def ended(self, worker: int, token: int, failed: bool = False) -> None:
         """Take the end of a worker's process (member.py)."""
-        self._events.put(lambda: self._member.ended(worker, token))
+        self._events.put(lambda: self._member.ended(worker, token, failed))
 
     def note(self, worker: int, figures: str) -> None:
         """Write to Redis what a worker reports about itself, when there is nothing more urgent."""

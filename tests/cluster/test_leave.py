@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from mosq.cli.commands import main
+from mosq.server.node.parent import what_remains
+from mosq.server.node.slot import NodeSlot
 from mosq.server.node.worker import topics_of
 from tests.cluster.servers import Redis
 from tests.cluster.test_serving import WORKERS, Node
@@ -126,6 +128,15 @@ def test_a_node_that_is_unknown_or_silent_is_not_sent_away(linked: Linked, run: 
     status, _, err = run("leave", "b")
     assert status == 3 and "The node b gives no sign of life" in err
     assert linked.redis.client.hgetall("mosq:{mosq}:away") == {}
+
+
+def test_a_node_that_could_not_leave_names_the_workers_that_remain() -> None:
+    slots = [NodeSlot(place) for place in range(4)]
+    assert what_remains(slots) == "No worker runs here. Other nodes may start the workers that it had after the lease."
+    slots[2].pid = 7
+    assert what_remains(slots) == "Worker 3 did not move, and ends now. Other nodes may start what is left after the lease."
+    slots[0].pid = 8
+    assert what_remains(slots) == "Workers 1, 3 did not move, and end now. Other nodes may start what is left after the lease."
 
 
 def test_each_worker_publishes_the_state_of_the_cluster(linked: Linked) -> None:

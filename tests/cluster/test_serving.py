@@ -357,6 +357,19 @@ def test_a_second_node_of_one_name_ends_with_the_reason(cluster: Cluster) -> Non
     node.pinned(cluster.ids("s")[0])
 
 
+def test_a_second_node_is_refused_if_no_other_one_can_reach_the_first(cluster: Cluster) -> None:
+    first = cluster.node("a")
+    first.start()
+    first.wait_serves()
+    second = cluster.node("b")
+    second.spawn()
+    assert second.process is not None
+    assert second.process.wait(TIMEOUT_S) == 3
+    assert second.log().count("Error: This node has no cluster_listener, so no other node can reach its workers, and the node a lives.") == 1
+    assert list(cluster.redis.client.hgetall("mosq:{mosq}:beats")) == ["a"]
+    first.pinned(cluster.ids("s")[0])
+
+
 def test_a_node_reads_its_configuration_again(cluster: Cluster) -> None:
     node = cluster.node("a", "acl_file {dir}/acl\n")
     (node.dir / "acl").write_text("topic readwrite #\n")

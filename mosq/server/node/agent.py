@@ -5,7 +5,8 @@
                        kill WORKERS NUMBER; left (this node has left or is stopped)
                        places PLACES (of the workers whose place has changed: node.wires.place_of)
                        cluster OVERVIEW (figures.overview)
-    parent -> agent    go (the listeners are open: join); ended WORKER TOKEN; killed NUMBER; leave; stop
+    parent -> agent    go (the listeners are open: join); serves WORKER TOKEN; ended WORKER TOKEN FAILED (before it has
+                       served clients); killed NUMBER; leave; stop
                        figures WORKER TEXT (what a worker has noted about itself)
 
 Workers have numbers from 0 here. The process ends with the channel, and then its lease ends, too.
@@ -146,7 +147,9 @@ class NodeAgent:
     def _take(self, agent: Agent, message: "Message") -> None:
         what = message["do"]
         if what == "ended":
-            agent.ended(message["worker"], message["token"])
+            agent.ended(message["worker"], message["token"], message["failed"])
+        elif what == "serves":
+            agent.serves(message["worker"], message["token"])
         elif what == "killed":
             with self._done:
                 self._killed = message["number"]

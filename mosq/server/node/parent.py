@@ -230,7 +230,9 @@ class NodeParent(Parent):
             slot.channel.send({"do": "places", "places": places})
 
     def _report_ready(self, slot: "Slot") -> None:
-        self._served = True
+        assert isinstance(slot, NodeSlot)
+        self._served = slot.served = True
+        self._tell({"do": "serves", "worker": slot.place, "token": slot.token})
         self._tell_overview(slot)
         self.log.report(INFORMATION, f"{slot.name} (process {slot.pid}) serves clients.")
 
@@ -260,8 +262,8 @@ class NodeParent(Parent):
         self._answer_kills()
         self._look_at_doors(now_s)
         if self._leave_s is not None and now_s >= self._leave_s:
-            self.log.report(WARNING, f"Warning: This node could not leave within {LEAVE_S:g} seconds. Its workers are "
-                                     "ended, and start at other nodes after the lease.")
+            self.log.report(WARNING, f"Warning: This node could not leave within {LEAVE_S:g} seconds. "
+                                     f"{what_remains(self.slots)}")
             return False
         return goes_on and self._status == EXIT_OK
 
@@ -319,7 +321,7 @@ class NodeParent(Parent):
             self._agent.send(message)
 
     def _tell_ended(self, slot: NodeSlot, token: int) -> None:
-        self._tell({"do": "ended", "worker": slot.place, "token": token})
+        self._tell({"do": "ended", "worker": slot.place, "token": token, "failed": not slot.served})
 
     def _take(self, message: "Message", now_s: float) -> None:
         """Do what the agent asks for."""
@@ -380,8 +382,11 @@ class NodeParent(Parent):
 
     def _signals(self) -> bool:
         goes_on = super()._signals()
-        if goes_on or self._status != EXIT_OK or self._leave_s is not None:
+        if goes_on or self._status != EXIT_OK:
             return goes_on
+        if self._leave_s is not None:   # the second signal
+            self.log.report(WARNING, f"Warning: This node ends before it has left. {what_remains(self.slots)}")
+            return False
         self.log.report(NOTICE, "This node leaves the cluster: its workers go to other nodes, if there are some.")
         self._leave_s = time.monotonic() + LEAVE_S
         self._tell({"do": "leave"})
@@ -415,6 +420,15 @@ class NodeParent(Parent):
 def _unknown_host(why: str) -> CannotStartError:
     return CannotStartError(f"Error: Unable to find the address of this node for other nodes: {why}. Name it: "
                             "cluster_listener PORT ADDRESS.", EXIT_CONFIG)
+
+
+def what_remains(slots: "list[NodeSlot]") -> str:
+    """Return what a node that could not leave still has, as a sentence of the log."""
+    numbers = [str(slot.place + 1) for slot in slots if slot.is_here]
+    if not numbers:
+        return "No worker runs here. Other nodes may start the workers that it had after the lease."
+    return (f"{'Worker' if len(numbers) == 1 else 'Workers'} {', '.join(numbers)} did not move, and "
+            f"{'ends' if len(numbers) == 1 else 'end'} now. Other nodes may start what is left after the lease.")
 
 
 def refused(message: "Message") -> str:
