@@ -71,7 +71,7 @@ Examples:
 
 \b
 NODE stops all its workers at once, and the other nodes start them. MQTT 5 clients of a worker that moves get
-DISCONNECT 0x9C (use another server), with the node's cluster_reference if it has one; the connections
+DISCONNECT 0x9C (use another server), with the cluster_reference of NODE if it has one; the connections
 of other clients are closed. The process of NODE goes on without workers, and refuses connections, until
 `mosq cluster join`, or until it is started again.
 
