@@ -10,7 +10,7 @@ import pytest
 from mosq.cluster.agent import Agent
 from mosq.cluster.errors import AwayError
 from mosq.cluster.member import Member, NameUsedError
-from mosq.cluster.requests import USED, Answer, Beat, Request
+from mosq.cluster.requests import DONE, USED, Answer, Beat, Note, Request
 from mosq.cluster.terms import Terms
 from tests.cluster.model import State, apply
 from tests.harness.effort import TIMEOUT_S
@@ -142,3 +142,24 @@ def test_a_name_that_was_taken_ends_the_agent_with_an_error() -> None:
         fake.thread.join(TIMEOUT_S)
         assert isinstance(fake.raised, NameUsedError)
         assert fake.next_until("kill")[-1] == "kill"
+
+
+def test_a_field_that_must_come_to_redis_is_sent_until_it_is_there() -> None:
+    with Fake() as fake:
+        plain, notes = fake.ask, queue.SimpleQueue()
+
+        def ask(request: Request) -> Answer:
+            if not isinstance(request, Note):
+                return plain(request)
+            notes.put(request)
+            if lost.pop():
+                raise AwayError("gone")
+            return Answer(DONE, None, "", {})
+
+        lost = [False, False, True, True]
+        fake.ask = ask      # type: ignore[method-assign]
+        fake.agent.keep("lost 1", "text")
+        for _ in range(3):
+            assert notes.get(timeout=TIMEOUT_S) == Note((("lost 1", "text"),))
+        fake.agent.note(0, "figures")
+        assert notes.get(timeout=TIMEOUT_S) == Note(((0, "figures"),))

@@ -6,7 +6,7 @@
                        places PLACES (of the workers whose place has changed: node.wires.place_of)
                        cluster OVERVIEW (figures.overview)
     parent -> agent    go (the listeners are open: join); serves WORKER TOKEN; ended WORKER TOKEN FAILED (before it has
-                       served clients); killed NUMBER; leave; stop
+                       served clients); killed NUMBER; leave; stop; lost WORKER TEXT (acknowledged messages)
                        figures WORKER TEXT (what a worker has noted about itself)
 
 Workers have numbers from 0 here. The process ends with the channel, and then its lease ends, too.
@@ -16,6 +16,7 @@ import os
 import secrets
 import select
 import threading
+import time
 import traceback
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.figures import overview
 from mosq.cluster.member import Member
+from mosq.cluster.scripts import loss_field
 from mosq.cluster.terms import Terms
 from mosq.log_types import WARNING
 
@@ -156,6 +158,9 @@ class NodeAgent:
                 self._done.notify_all()
         elif what == "figures":
             agent.note(message["worker"], message["text"])
+        elif what == "lost":
+            when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            agent.keep(loss_field(message["worker"]), f"{when} node {self._identity.node}: {message['text']}")
         elif what == "leave":
             agent.leave()
         elif what == "stop":

@@ -51,6 +51,7 @@ LEAVE_S = 20.0                  # from SIGTERM until the workers that have not m
 NAME_S = 1.0                    # between two questions for the address of this node
 SHUT_S = 1.0                    # from the end of the last worker here until clients are refused
 AGENT_NAME = "mosq: agent"
+LOST_OPERATIONS = "Redis has lost operations that it had confirmed"     # words of log_ended in cext/redis/files.pyx
 
 
 def serve_node(config: "Config", *, taken: "Signals", quiet: bool = False, verbose: bool = False,
@@ -188,8 +189,11 @@ class NodeParent(Parent):
         self._tell({"do": "go"})
         return True
 
-    def _let_go(self) -> None:
+    def _serve_as(self, place: int, channel: "Channel", before: "set[int]") -> int:
         self._lease.obey(self._lease_s)
+        return super()._serve_as(place, channel, before)
+
+    def _let_go(self) -> None:
         super()._let_go()
         if self._agent is not None:
             self._agent.close()
@@ -301,6 +305,10 @@ class NodeParent(Parent):
         assert isinstance(slot, NodeSlot)
         if slot.failure is not None and slot.failure["wrong_config"] and not self._served:
             self._status = EXIT_CONFIG      # the worker has reported why
+        if slot.failure is not None and slot.failure.get("store"):
+            self.log.report(ERROR, f"Error: {slot.name} has lost its store: {slot.failure['text']}.")
+            if LOST_OPERATIONS in slot.failure["text"]:
+                self._tell({"do": "lost", "worker": slot.place, "text": slot.failure["text"]})
         if any(slot.place in places for _, places in self._kills) or slot.next_token:
             self.log.report(NOTICE, f"{how}.")
             slot.due_s = now_s if slot.next_token else None

@@ -151,6 +151,7 @@ def status(                             # parameters: one for each option of the
         secret_file: str | None, as_json: bool) -> None:
     """Show the nodes of the cluster in the Redis at ADDRESS, the node of each worker, and what needs attention."""
     from mosq.cluster.overview import OBSERVED_BEATS, observed, overview_of
+    from mosq.cluster.scripts import figures_of_cluster, loss_field
 
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
@@ -158,6 +159,9 @@ def status(                             # parameters: one for each option of the
         warnings = registry.check_server()
         warnings += [f"The store of worker {worker} is not in Redis any more, and it was: its keys were deleted. "
                      "Restore the data of Redis." for worker in registry.missing_stores(facts)]
+        warnings += [f"Worker {worker} may have lost acknowledged messages: {text}. To remove this line: "
+                     f"redis-cli HDEL '{figures_of_cluster(cluster_name)}' '{loss_field(worker - 1)}'"
+                     for worker, text in registry.losses().items()]
         announce(f"Watching the nodes for up to {OBSERVED_BEATS * facts.terms.beat_s:g} seconds.")
         found = overview_of(cluster_name, facts, *observed(registry, facts.terms), warnings)
     if as_json:
