@@ -38,8 +38,7 @@ class Cluster:
         self.redis, self.address = redis, address or f"redis://127.0.0.1:{redis.port}"
         self.nodes: list[Node] = []
         registry = Registry(parse_address(self.address), "mosq", "operator", "r", Terms(LEASE_S, LEASE_S / 2), replicas=replicas, secret=secret)
-        until(lambda: created(registry))
-        self.facts: Facts = registry.facts()
+        self.facts: Facts = until(lambda: created(registry))
         registry.close()
 
     def node(self, name: str, config: str = "") -> Node:
@@ -73,7 +72,11 @@ class Node(Workers):
 
     def wait_serves(self) -> None:
         """Wait until all workers serve clients here."""
-        until(lambda: len(self.pids()) == WORKERS and self.log().count("serves clients.") >= self.log().count("starts here ("), self.log)
+        def serve() -> bool:        # one of them may have ended during its start, with the lease of a busy machine
+            pids = self.pids().values()
+            return len(pids) == WORKERS and all(f"(process {pid}) serves clients." in self.log() for pid in pids)
+
+        until(serve, self.log)
 
     def agent(self) -> int:
         """Return the process of the agent."""
@@ -117,12 +120,12 @@ class Node(Workers):
         self.close()
 
 
-def created(registry: Registry) -> bool:
+def created(registry: Registry) -> Facts | None:
     try:
         registry.create(WORKERS)
+        return registry.facts()
     except AwayError:               # a busy machine, or a replica that is not connected yet
-        return False
-    return True
+        return None
 
 
 @pytest.fixture
