@@ -260,7 +260,7 @@ class World:
         for server in self.servers:
             server.state = State(0, "id")
         self.nodes = [Node(self, place) for place in range(random.randint(3, 5))]
-        if random.random() < 0.2:           # every worker can start on all nodes but one
+        if random.random() < 0.2 and all(node.address for node in self.nodes):     # every worker can start on all nodes but one
             random.choice(self.nodes).fails = {worker for worker in range(self.count) if random.random() < 0.4}
         for node in self.nodes:
             self.after(random.random() * 2, node.boot)
