@@ -84,8 +84,8 @@ cdef void log_ended(RemoteFiles* f, const char* reason) noexcept nogil:
         what = b"Redis has no such store: it was restarted empty, or it is another Redis"
     elif strstr(reason, b"MISSING") != NULL or strstr(reason, b"LOST") != NULL:
         what = b"Redis has lost operations that it had confirmed: a replica was promoted that did not have them, or an old state was restored"
-    f.state = LOG_ENDED
     snprintf(f.why, REDIS_WHY_MAX, "Redis at %s: %s (%s)", <const char*>f.redis.at, what, reason)
+    f.state = LOG_ENDED                 # from now on another thread may read the reason
     redis_disconnect(f.redis)
 
 

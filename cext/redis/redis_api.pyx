@@ -178,6 +178,11 @@ cdef class LogFiles:
         """Return whether another process has the store, or Redis has lost it: nothing can be written any more."""
         return self.f.state == LOG_ENDED
 
+    @property
+    def why_ended(self):
+        """Return the reason, when `ended` is true. Any thread."""
+        return self.f.why.decode("utf-8", "replace")
+
     def counts(self):
         """Return the numbers of operations: given, applied, confirmed by the replicas, and sent again; of reads; and of replicas
         that are in step."""

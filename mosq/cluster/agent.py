@@ -12,7 +12,7 @@ import queue
 import threading
 
 from mosq.cluster.errors import AwayError
-from mosq.cluster.requests import Note
+from mosq.cluster.requests import DONE, Note
 from mosq.cluster.terms import now_s
 
 TYPE_CHECKING = False
@@ -41,6 +41,8 @@ class Agent:
         """`noted` gets the figures of all workers of the cluster after each note, from the keeper."""
         self._registry, self._member, self._clock, self._noted = registry, member, clock, noted
         self._notes: dict[int, str] = {}        # figures of workers that Redis does not have yet
+        self._kept: dict[str, str] = {}         # fields that must come to Redis, and are not there yet
+        self._keep_s = float("-inf")            # when they are sent again
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._questions: queue.SimpleQueue[tuple[int, Request] | None] = queue.SimpleQueue()
         self._asked: tuple[int, Request, float] | None = None      # the request that waits for its answer
@@ -50,13 +52,21 @@ class Agent:
 
     # ---- from any thread
 
-    def ended(self, worker: int, token: int) -> None:
+    def serves(self, worker: int, token: int) -> None:
+        """Take that a worker's process serves clients (member.py)."""
+        self._events.put(lambda: self._member.serves(worker, token))
+
+    def ended(self, worker: int, token: int, failed: bool = False) -> None:
         """Take the end of a worker's process (member.py)."""
-        self._events.put(lambda: self._member.ended(worker, token))
+        self._events.put(lambda: self._member.ended(worker, token, failed))
 
     def note(self, worker: int, figures: str) -> None:
         """Write to Redis what a worker reports about itself, when there is nothing more urgent."""
         self._events.put(lambda: self._notes.update({worker: figures}))
+
+    def keep(self, field: str, text: str) -> None:
+        """Write something to Redis that stays there until an operator removes it; again and again until it is there."""
+        self._events.put(lambda: self._kept.update({field: text}))
 
     def leave(self) -> None:
         """Give all workers away, then leave and end `run`."""
@@ -92,8 +102,9 @@ class Agent:
             self._failed(now, request, "Redis does not answer in time.")
         if self._asked is None and not self._busy:
             question = member.turn(now)
-            if question is None and self._notes:
-                question, self._notes = Note(tuple(sorted(self._notes.items()))), {}
+            if question is None and (self._notes or (self._kept and now >= self._keep_s)):
+                question, self._notes = Note((*sorted(self._notes.items()), *sorted(self._kept.items()))), {}
+                self._keep_s = now + member.terms.beat_s        # after an error
             if question is not None:
                 self._numbers += 1
                 self._asked, self._busy = (self._numbers, question, now), True
@@ -126,6 +137,8 @@ class Agent:
         if isinstance(answer, AwayError):
             self._failed(now, request, str(answer))
         elif isinstance(request, Note):
+            if answer.status == DONE:
+                self._kept = {field: text for field, text in self._kept.items() if (field, text) not in request.figures}
             self._noted(answer.figures or {})
         else:
             self._member.answered(now, sent_s, request, answer)

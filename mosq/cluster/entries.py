@@ -71,7 +71,8 @@ class Announcement:
     leaving: bool = False       # it gives its workers away
     protocols: tuple[int, int] = (1, 1)     # the lowest and the highest protocol of a cluster that it knows
     version: str = ""           # of mosq
-    address: str = ""           # for other nodes: `HOST PORT`
+    address: str = ""           # for other nodes: `HOST PORT`; empty: no other node can reach its workers
+    unable: tuple[int, ...] = ()        # workers, from 0, that could not start on it
 
     def __post_init__(self) -> None:
         if not 1 <= self.capacity <= CAPACITY_MAX:
@@ -94,8 +95,7 @@ def read_announcement(text: str) -> tuple[Announcement, str]:
     if not isinstance(fields, dict):
         return Announcement(), "all of them"
     usable = {name: fields[name] for name, fits in _FITS.items() if name in fields and fits(fields[name])}
-    if "protocols" in usable:
-        usable["protocols"] = tuple(usable["protocols"])
+    usable |= {name: tuple(value) for name, value in usable.items() if type(value) is list}
     return Announcement(**usable), ", ".join(name for name in _FITS if name in fields and name not in usable)
 
 
@@ -122,6 +122,7 @@ _FITS: "dict[str, Callable[[Any], bool]]" = {       # field of an announcement -
     "protocols": lambda value: type(value) is list and len(value) == 2 and all(map(_is_number, value)),
     "version": lambda value: type(value) is str,
     "address": lambda value: type(value) is str and (not value or place_in(value, 0) is not None),
+    "unable": lambda value: type(value) is list and all(type(one) is int and one >= 0 for one in value),
 }
 
 

@@ -3,7 +3,7 @@ out and answers come in; every call has the time. Knows no Redis, no thread and 
 
     join -> beat, beat, beat ...                      each confirmed beat extends the lease
               each view: claim workers without a node, if the placement names this one -> start
-                         give a worker away, if it is this node's turn -> stop ... ended -> return it
+                         give a worker away, if it is this node's turn, or all if it leaves -> stop ... ended -> return
                          a worker whose entry is another one than this node's -> kill
     lease over -> kill all
 
@@ -17,6 +17,9 @@ Rules. The simulator (tests/cluster) fails without them:
    to it; this part is too rare for the simulator to miss.
 5. Confirmed writes: a beat or claim counts when as many replicas as agreed have it (registry.py). A primary that was
    cut off with its clients confirms nothing.
+6. Nodes that cannot reach each other's workers never run some at the same time: their clients would wait for ever. If a
+   node has no address, the workers belong to one node, and a newcomer is refused.
+7. A worker that could not start on this node FAILURES_MAX times in a row goes to a node that has not failed it.
 
 A request without an answer may have been carried out. The next view shows it: an entry of this run whose worker does
 not run here is claimed again, with a new token.
@@ -84,8 +87,12 @@ LOST_TEXTS = {
     MISSING: "Redis has no data of this cluster: it was started empty, or the keys were deleted",
     ANOTHER: "Redis has another cluster of this name: the data of this one were replaced",
 }
+NO_ADDRESS = ("{} has no cluster_listener, so no other node can reach its workers{}. Give each node of the cluster the "
+              "option cluster_listener, or run one node at a time")
 JOINING, WATCHING, PRESENT, OUT = "joining", "watching", "present", "out"
 SLOW_BEATS = 5                  # slow or quick answers in a row that are reported
+FAILURES_MAX = 4                # starts of a worker that fail in a row before another node shall try it
+UNABLE_S = 600.0                # after that, this node may get it again
 
 
 class Where(NamedTuple):
@@ -113,7 +120,7 @@ class Member:
         self.announcement = announcement or Announcement()
         self.lease_until_s = float("-inf")
         self.away = False               # whether an operator has sent this run away
-        self.error: NameUsedError | None = None     # why this node is out; None: it has left, or is not out
+        self.error: RefusedError | None = None      # why this node is out, or leaves; None: it has left, or is not out
         self.observer = Observer(terms)
         self._workers, self._report, self._random_bits = workers, report, random_bits
         self._places = places
@@ -122,6 +129,9 @@ class Member:
         self._stopping: set[int] = set()
         self._leaving = False           # whether this node ends when it has given its workers away
         self._stopped: dict[int, str] = {}      # worker that was stopped -> its entry, which is to be returned
+        self._failures: dict[int, int] = {}     # worker -> starts in a row that have failed here
+        self._unable: dict[int, float] = {}     # worker that could not start here -> until when it shall not come
+        self._now_s = float("-inf")     # of the last call
         self._replaces = ""             # beat of a dead run of this name
         self._changes = 0               # of the beat of that run, while this one waits
         self._number = 0                # of the last beat
@@ -131,6 +141,7 @@ class Member:
         self._table: tuple[dict[int, str], dict[str, str], dict[str, str]] | None = None
         self._owners: list[str | None] = []
         self._takers: dict[str, int] = {}
+        self._unable_at: dict[str, tuple[int, ...]] = {}    # workers that nodes could not start
         self._calm_s = 0.0              # since when it has not changed
         self._trouble = ""              # that was reported last
         self._slow = False              # Redis was reported as slow
@@ -169,23 +180,54 @@ class Member:
         return set(self._running)
 
     def leave(self) -> None:
-        """Give all workers away, one after another, and then leave."""
+        """Give all workers away, and then leave."""
         self._leaving = True
         self.announcement = replace(self.announcement, leaving=True)
         self._due_s = float("-inf")
 
-    def ended(self, worker: int, token: int) -> None:
+    def serves(self, worker: int, token: int) -> None:
+        """Note that a worker's process, which was started with this token, serves clients."""
+        if self._has_token(worker, token):
+            self._failures.pop(worker, None)
+            self._unable.pop(worker, None)
+            self._announce_unable()
+
+    def ended(self, worker: int, token: int, failed: bool = False) -> None:
         """Take the end of a worker's process, which was started with this token. One that was stopped is returned;
-        another one starts again, with a new token. A caller that wants a pause before the next start calls this
-        later."""
-        entry = self._running.get(worker, "")
-        if entry_of(entry).token != token:
+        another one starts again, with a new token, or at another node if it could not start here. `failed`: it has not
+        served clients. A caller that wants a pause before the next start calls this later."""
+        if not self._has_token(worker, token):
             return                      # it was killed
-        del self._running[worker]
+        entry = self._running.pop(worker)
         if worker in self._stopping:
             self._stopping.discard(worker)
             self._stopped[worker] = entry
+        elif failed and not self._trouble:      # without Redis, no worker can start on any node
+            self._failed_to_start(worker)
         self._due_s = float("-inf")     # the next view shows an entry without a worker
+
+    def _has_token(self, worker: int, token: int) -> bool:
+        return worker in self._running and entry_of(self._running[worker]).token == token
+
+    def _failed_to_start(self, worker: int) -> None:
+        self._failures[worker] = self._failures.get(worker, 0) + 1
+        if self._failures[worker] >= FAILURES_MAX and worker not in self._unable:
+            self._unable[worker] = self._now_s + UNABLE_S
+            self._announce_unable()
+            self._report(WARNING, f"Worker {worker + 1} could not start on this node {FAILURES_MAX} times in a row. It "
+                                  "goes to a node that has not failed to start it, if there is one; the lines above "
+                                  "have the reason.")
+
+    def _try_again(self, now_s: float) -> None:
+        """Let workers that could not start come to this node again, after a long while."""
+        over = [worker for worker, until_s in self._unable.items() if now_s >= until_s]
+        for worker in over:
+            del self._unable[worker], self._failures[worker]
+        if over:
+            self._announce_unable()
+
+    def _announce_unable(self) -> None:
+        self.announcement = replace(self.announcement, unable=tuple(sorted(self._unable)))
 
     def end(self) -> None:
         """Kill all workers. This node asks nothing more."""
@@ -194,6 +236,7 @@ class Member:
 
     def check(self, now_s: float) -> None:
         """Kill all workers if the lease is over. Each other call does this first."""
+        self._now_s = now_s
         if self._running and now_s >= self.lease_until_s:
             self._kill_all()
             self._report(WARNING, "The lease of this node is over: no beat was confirmed in time. Its workers were "
@@ -323,6 +366,7 @@ class Member:
 
     def _read(self, now_s: float, view: "View") -> None:
         """Act on a view."""
+        self._try_again(now_s)
         self._obey(view.away.get(self.name) == self.run)
         for worker, entry in list(self._running.items()):
             if view.workers.get(worker, "") != entry:
@@ -333,13 +377,27 @@ class Member:
         table = view.workers, view.announcements, living
         if table != self._table:
             self._table, self._calm_s = table, now_s
-            self._owners, self._takers = _owners(view, living, self.count), _takers(view, living)
+            self._owners = _owners(view, living, self.count)
+            self._takers = _takers(view, living, self._owners)
+            self._unable_at = {name: announcement_of(view.announcements[name]).unable for name in living}
             self._places(_places(view, self._owners))
             self._report_strange(view.announcements)
         self._todo = []
+        self._refuse_alone(view)
         if self.observer.settled():
             self._place(view)
             self._give_away(now_s)
+
+    def _refuse_alone(self, view: "View") -> None:
+        """Let this node leave if it is a newcomer, and the workers belong to one node, which lives."""
+        leaves = self._leaving or announcement_of(view.announcements[self.name]).leaving
+        if self._running or leaves or self.name in self._takers:
+            return
+        name = next((name for name in sorted(self._takers) if self.observer.beats(name)), None)
+        if name is not None:
+            self.error = RefusedError(NO_ADDRESS.format(f"the node {name}", "") if self.announcement.address
+                                      else NO_ADDRESS.format("this node", f", and the node {name} lives"))
+            self.leave()
 
     def _obey(self, away: bool) -> None:
         """Be away, or come back, as an operator asks for."""
@@ -364,33 +422,41 @@ class Member:
         owners, takers = self._owners, self._takers
         idle = [worker for worker, name in enumerate(owners) if name == self.name and worker not in self._running]
         if None in owners:
-            placed = placement.assign(takers, owners)
+            placed = placement.assign(takers, owners, self._unable_at)
             idle += [worker for worker, name in enumerate(placed) if name == self.name and owners[worker] is None]
         for worker in sorted(idle, reverse=True):
             text = view.workers.get(worker, "")
             token = entry_of(text).token
-            if self.announcement.leaving or self._stopped.get(worker) == text:
+            if self._gives_up(worker) or self._stopped.get(worker) == text:
                 entry = Entry(token, "", "")
             else:
                 entry = Entry(self._next_token(token), self.name, self.run)
             self._todo.append(Change(worker, text, text_of(entry), view.source))
+
+    def _gives_up(self, worker: int) -> bool:
+        """Return whether a worker of this node that has no process goes to another node."""
+        if self.announcement.leaving:
+            return True
+        able = placement.able_for(worker, self._takers, self._unable_at)
+        return worker in self._unable and self.name not in able and any(map(self.observer.beats, able))
 
     def _next_token(self, token: int) -> int:
         return next_token(token, self._random_bits(RANDOM_BITS))
 
     def _give_away(self, now_s: float) -> None:
         """Stop one worker, if it is this node's turn. Only when all is calm: so nodes that come back together, or one
-        after another, cause no storm. A node that leaves does not wait."""
-        if self._stopping or not self._running:
+        after another, cause no storm. A node that shall have no workers stops all at once, and does not wait."""
+        takers, running = self._takers, sorted(self._running.keys() - self._stopping)
+        if self.name not in takers:
+            if running and (any(map(self.observer.beats, takers)) or (self._leaving and not takers)):
+                if takers:
+                    self._report(NOTICE, f"{_workers_text(running)} to other nodes.")
+                for worker in running:
+                    self._stop(worker)
             return
-        takers = self._takers
-        if not takers:                  # no node is left to take them
-            for worker in sorted(self._running) if self._leaving else ():
-                self._stop(worker)
-            return
-        calm_s = 0.0 if self.announcement.leaving else self.terms.lease_s
-        if now_s - self._calm_s >= calm_s and all(self.observer.steady(name) for name in takers):
-            move = placement.next_move(takers, self._owners)
+        calm = now_s - self._calm_s >= self.terms.lease_s and all(map(self.observer.steady, takers))
+        if calm and not self._stopping:
+            move = placement.next_move(takers, self._owners, self._unable_at)
             if move is not None and move.giver == self.name and move.worker in self._running:
                 self._report(NOTICE, f"Worker {move.worker + 1} goes to {move.taker}.")
                 self._stop(move.worker)
@@ -407,7 +473,8 @@ class Member:
         elif answer.status == DONE:
             entry = entry_of(request.entry)
             if not entry.name:
-                self._due_s = now_s     # a node that leaves goes on
+                if not self._todo:
+                    self._due_s = now_s     # a node that leaves goes on
             elif now_s < self.lease_until_s:
                 owner = entry_of(request.expected).name
                 if owner not in ("", self.name):
@@ -449,7 +516,18 @@ def _places(view: "View", owners: list[str | None]) -> dict[int, Where | None]:
     return found
 
 
-def _takers(view: "View", living: dict[str, str]) -> dict[str, int]:
-    """Return the capacity of each node that may get workers."""
+def _takers(view: "View", living: dict[str, str], owners: list[str | None]) -> dict[str, int]:
+    """Return the capacity of each node that may get workers. Of several nodes that cannot reach each other's workers,
+    it is one: that which has workers, then one with an address."""
     announcements = {name: announcement_of(view.announcements[name]) for name in living}
-    return {name: one.capacity for name, one in announcements.items() if not one.leaving}
+    able = {name: one for name, one in announcements.items() if not one.leaving}
+    if len(able) > 1 and not all(one.address for one in able.values()):
+        first = min(able, key=lambda name: (name not in owners, not able[name].address, name))
+        able = {name: one for name, one in able.items() if name == first or (able[first].address and one.address)}
+    return {name: one.capacity for name, one in able.items()}
+
+
+def _workers_text(workers: list[int]) -> str:
+    """Return "Workers 1, 2 go", as the beginning of a line."""
+    numbers = ", ".join(str(worker + 1) for worker in workers)
+    return f"Worker {numbers} goes" if len(workers) == 1 else f"Workers {numbers} go"

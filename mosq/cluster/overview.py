@@ -69,14 +69,17 @@ def overview_of(cluster: str, facts: "Facts", view: "View", alive: set[str], war
     entries = [entry_of(view.workers.get(worker, "")) for worker in range(facts.workers)]
     owners = [entry.name if run_of(view.beats.get(entry.name, "")) == entry.run else "" for entry in entries]
     table = [name if name in alive else None for name in owners]
-    nodes = []
+    nodes: list[dict[str, Any]] = []
     for name in sorted(view.beats):
         announced = announcement_of(view.announcements[name])
         nodes.append({"name": name, "alive": name in alive, "leaving": announced.leaving,
                       "away": view.away.get(name) == run_of(view.beats[name]),
                       "capacity": announced.capacity, "version": announced.version, "address": announced.address,
-                      "workers": [place + 1 for place, owner in enumerate(owners) if owner == name]})
+                      "workers": [place + 1 for place, owner in enumerate(owners) if owner == name],
+                      "unable": [worker + 1 for worker in announced.unable]})
     trouble = [*warnings, *(f"The node {name} gives no sign of life." for name in view.beats if name not in alive)]
+    trouble += [f"Worker {worker} could not start on the node {node['name']}; its log has the reason."
+                for node in nodes if node["alive"] for worker in node["unable"]]
     without = [str(place + 1) for place, name in enumerate(table) if name is None]
     if without:
         trouble.append(f"Worker{'s' if len(without) > 1 else ''} {', '.join(without)}: no living node runs "

@@ -9,7 +9,8 @@ All keys of a cluster have one hash tag:
     mosq:{CLUSTER}:announcements    hash: node -> announcement
     mosq:{CLUSTER}:workers          hash: number from 0 -> entry
     mosq:{CLUSTER}:away             hash: node -> the run of it that an operator has sent away: it runs no worker
-    mosq:{CLUSTER}:figures          hash: number from 0 -> what the worker noted last, for people (figures.py)
+    mosq:{CLUSTER}:figures          hash: number from 0 -> what the worker noted last, for people (figures.py); "lost W"
+                                    for each worker W, from 1, that has lost acknowledged messages -> when and why
 
 `entries.py` has the meaning of these texts. The scripts compare entries as texts, so a token never becomes a number of
 Lua. Each script gets these keys, and the id of the cluster in front of its own arguments.
@@ -17,6 +18,7 @@ Lua. Each script gets these keys, and the id of the cluster in front of its own 
 
 SEGMENT = "/segment."           # in the name of each file of a log
 ID_CHARACTERS = 8               # of the cluster's id in the name of a store
+LOSS = "lost "                  # with the number of a worker: a field of the figures
 
 _CHECK = """
 local id = redis.call('HGET', KEYS[1], 'id')
@@ -165,3 +167,13 @@ def keys_of_store(store: str) -> list[str]:
 def store_mark(worker: int) -> str:
     """Return the field of the cluster's hash that says that the store of a worker, from 1, was made."""
     return f"store {worker}"
+
+
+def figures_of_cluster(cluster: str) -> str:
+    """Return the key of what the workers of a cluster note."""
+    return keys_of(cluster)[5]
+
+
+def loss_field(worker: int) -> str:
+    """Return the field of the figures that says that a worker, from 0, has lost acknowledged messages."""
+    return f"{LOSS}{worker + 1}"

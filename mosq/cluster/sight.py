@@ -57,6 +57,11 @@ class Observer:
         seen = self._seen.get(name)
         return seen is not None and self._last_s - seen[2] >= self._terms.lease_s and not self.dead(name)
 
+    def beats(self, name: str) -> bool:
+        """Return whether a node has given a sign of life since it was first seen, and is not dead."""
+        seen = self._seen.get(name)
+        return seen is not None and seen[1] > seen[2] and not self.dead(name)
+
     def settled(self) -> bool:
         """Return whether the present server has answered for so long that claims are allowed."""
         return self._last_s - self._source_s >= self._terms.death_s

@@ -23,6 +23,7 @@ import redis
 
 from mosq.cluster.address import parse_address
 from mosq.cluster.agent import Agent
+from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.member import Member
 from mosq.cluster.registry import Registry
@@ -92,7 +93,8 @@ def node(address: str, name: str, folder: Path, lease_s: float, margin_s: float,
         else:
             break
     processes = Processes(address, folder, name)
-    member = Member(name, run, count, terms, processes, report=lambda _, text: print(f"{now_s():.3f} {text}", flush=True))
+    announcement = Announcement(address=f"{name}.example 7883")     # these workers have no clients: nothing connects to it
+    member = Member(name, run, count, terms, processes, announcement=announcement, report=lambda _, text: print(f"{now_s():.3f} {text}", flush=True))
     agent = processes.agent = Agent(registry, member)
     signal.signal(signal.SIGTERM, lambda *_: agent.leave())
     try:

@@ -12,7 +12,7 @@ from mosq.cluster.agent import Agent
 from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError
 from mosq.cluster.member import Member, NameUsedError
-from mosq.cluster.requests import USED, Answer, Beat, Request
+from mosq.cluster.requests import DONE, USED, Answer, Beat, Note, Request
 from mosq.cluster.terms import Terms
 from mosq.log_types import ERROR
 from mosq.server.node.agent import Identity, NodeAgent
@@ -166,3 +166,24 @@ def test_an_agent_that_fails_has_not_left(monkeypatch: pytest.MonkeyPatch) -> No
     assert message == {"is": "report", "type": ERROR, "text": "Error: the agent of this node failed: ZeroDivisionError('a text of its own')"}
     ours.close()
     theirs.close()
+
+
+def test_a_field_that_must_come_to_redis_is_sent_until_it_is_there() -> None:
+    with Fake() as fake:
+        plain, notes = fake.ask, queue.SimpleQueue()
+
+        def ask(request: Request) -> Answer:
+            if not isinstance(request, Note):
+                return plain(request)
+            notes.put(request)
+            if lost.pop():
+                raise AwayError("gone")
+            return Answer(DONE, None, "", {})
+
+        lost = [False, False, True, True]
+        fake.ask = ask      # type: ignore[method-assign]
+        fake.agent.keep("lost 1", "text")
+        for _ in range(3):
+            assert notes.get(timeout=TIMEOUT_S) == Note((("lost 1", "text"),))
+        fake.agent.note(0, "figures")
+        assert notes.get(timeout=TIMEOUT_S) == Note(((0, "figures"),))

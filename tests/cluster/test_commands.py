@@ -79,7 +79,7 @@ def test_a_silent_node_is_shown_and_forgotten(run: Command, redis: Redis) -> Non
     found = json.loads(out)
     assert status == 1
     assert found["nodes"] == [{"name": "a", "alive": False, "leaving": False, "away": False, "capacity": 3, "version": "0.2.0",
-                               "address": "host 1885", "workers": [2]}]
+                               "address": "host 1885", "workers": [2], "unable": []}]
     assert found["trouble"] == ["The node a gives no sign of life.", "Workers 1, 2: no living node runs them."]
     status, out, _ = run("status")
     assert out.splitlines()[2].split() == ["a", "silent", "3", "2", "0.2.0", "host", "1885"]
@@ -87,6 +87,17 @@ def test_a_silent_node_is_shown_and_forgotten(run: Command, redis: Redis) -> Non
     assert status == 3 and "has no node b" in err
     assert run("forget", "a") == (0, "The node a is forgotten.\n", "Watching the node a for 0.75 seconds.\n")
     assert json.loads(run("status", "--json")[1])["nodes"] == []
+    node.close()
+
+
+def test_a_worker_that_could_not_start_on_a_node_is_shown(run: Command, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("create", "--workers", "2", "--lease", "0.5")
+    node = node_of(redis, "a")
+    numbers = iter(range(1, 1000))
+    monkeypatch.setattr("mosq.cluster.overview.time.sleep", lambda _: node.ask(Beat(next(numbers), Announcement(3, unable=(1,)).text)))
+    found = json.loads(run("status", "--json")[1])
+    assert found["nodes"][0]["unable"] == [2]
+    assert found["trouble"][0] == "Worker 2 could not start on the node a; its log has the reason."
     node.close()
 
 

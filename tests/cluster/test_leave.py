@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from mosq.cli.commands import main
+from mosq.server.node.parent import what_remains
+from mosq.server.node.slot import NodeSlot
 from mosq.server.node.worker import topics_of
 from tests.cluster.servers import Redis
 from tests.cluster.test_serving import WORKERS, Node
@@ -107,6 +111,35 @@ def test_a_node_that_is_sent_away_gives_its_worker_and_clients_to_the_other(link
     assert "This node may have workers again." in second.log()
 
 
+def test_clients_that_another_node_relays_get_the_reason_when_their_worker_moves(linked: Linked, run: Callable[..., tuple[int, str, str]]) -> None:
+    first, second = linked.node("a"), linked.node("b", f"cluster_reference {REFERENCE}\n")
+    first.spawn()
+    until(lambda: len(linked.tokens()) == WORKERS, first.log)
+    second.spawn()
+    until(lambda: len(first.pids()) == len(second.pids()) == 1, lambda: first.log() + second.log())
+    names = [own_id(linked, second, f"far{n}") for n in range(20)]
+    second.pinned(own_id(linked, second, "serves")).close()
+    clients = [connect(first, name, 5) for name in names]
+    for client in clients:
+        client.send(Subscribe(1, (("t", 0),)))
+        assert isinstance(client.read_packet(), Suback)
+    sender = connect(first, own_id(linked, first, "sender"), 5)
+    for n in range(200):                # the moment of the move finds messages in both directions
+        sender.send(Publish("t", b"x" * 1000))
+    for client in clients:
+        client.send(*[Publish("other", b"y" * 1000)] * 50)
+    assert run("leave", "b", "--within", "0")[0] == 0
+    for client in clients:
+        assert disconnected(client) == Disconnect(USE_ANOTHER_SERVER, ((P.SERVER_REFERENCE, REFERENCE),))
+
+
+def disconnected(client: Wire) -> object:
+    """Return the packet behind all messages."""
+    while isinstance(got := client.read_packet(), Publish):
+        pass
+    return got
+
+
 def test_a_node_that_is_started_again_is_not_away_any_more(linked: Linked, run: Callable[..., tuple[int, str, str]]) -> None:
     first, second = shared_out(linked)
     assert run("leave", "b")[0] == 0
@@ -128,6 +161,15 @@ def test_a_node_that_is_unknown_or_silent_is_not_sent_away(linked: Linked, run: 
     assert linked.redis.client.hgetall("mosq:{mosq}:away") == {}
 
 
+def test_a_node_that_could_not_leave_names_the_workers_that_remain() -> None:
+    slots = [NodeSlot(place) for place in range(4)]
+    assert what_remains(slots) == "No worker runs here. Other nodes may start the workers that it had after the lease."
+    slots[2].pid = 7
+    assert what_remains(slots) == "Worker 3 did not move, and ends now. Other nodes may start what is left after the lease."
+    slots[0].pid = 8
+    assert what_remains(slots) == "Workers 1, 3 did not move, and end now. Other nodes may start what is left after the lease."
+
+
 def test_each_worker_publishes_the_state_of_the_cluster(linked: Linked) -> None:
     first, second = shared_out(linked)
     expected = {"name": "mosq", "nodes/count": "2", "nodes/a/state": "lives", "nodes/b/state": "lives", "workers/count": "2", "workers/here": "1",
@@ -141,34 +183,86 @@ def test_each_worker_publishes_the_state_of_the_cluster(linked: Linked) -> None:
         assert 0 < float(shown.topics["lease/left"]) <= linked.facts.terms.lease_s
 
 
-def test_metrics_and_lines_of_the_log_show_the_cluster(linked: Linked) -> None:
-    web = free_port()
-    config = f"listener {web} {{host}}\nprotocol http_api\nhttp_metrics true\nlog_format json\n"
-    first, second = (linked.node(name, config.replace("{host}", f"127.0.1.{number}")) for number, name in ((1, "a"), (2, "b")))
-    first.spawn()
-    until(lambda: len(linked.tokens()) == WORKERS, first.log)
-    second.spawn()
-    until(lambda: len(first.pids()) == len(second.pids()) == 1, lambda: first.log() + second.log())
-    shower = first if 1 in first.pids() else second
-    owner = {number: node.name for node in (first, second) for number in node.pids()}
+@pytest.fixture
+def watched(linked: Linked) -> Watched:
+    """Provide two nodes with an HTTP listener each."""
+    return Watched(linked)
 
-    def metrics() -> dict[str, float]:
+
+class Watched:
+    """Two nodes with an HTTP listener each; `shower` has worker 1, which answers."""
+
+    def __init__(self, linked: Linked) -> None:
+        self.web = free_port()
+        config = f"listener {self.web} {{host}}\nprotocol http_api\nhttp_metrics true\nlog_format json\n"
+        first, second = (linked.node(name, config.replace("{host}", f"127.0.1.{number}")) for number, name in ((1, "a"), (2, "b")))
+        first.spawn()
+        until(lambda: len(linked.tokens()) == WORKERS, first.log)
+        second.spawn()
+        until(lambda: len(first.pids()) == len(second.pids()) == 1, lambda: first.log() + second.log())
+        self.owner = {number: node.name for node in (first, second) for number in node.pids()}
+        self.shower, self.other = (first, second) if 1 in first.pids() else (second, first)
+
+    def get(self, path: str, node: Node | None = None) -> str:
+        """Return a page. Raises OSError."""
         try:
-            with urllib.request.urlopen(f"http://{shower.host}:{web}/metrics", timeout=TIMEOUT_S) as answer:
-                lines = answer.read().decode().splitlines()
+            with urllib.request.urlopen(f"http://{(node or self.shower).host}:{self.web}{path}", timeout=TIMEOUT_S) as answer:
+                return answer.read().decode()
+        except urllib.error.HTTPError as error:     # 503, with the reason
+            return error.read().decode()
+
+    def metrics(self) -> dict[str, float]:
+        try:
+            lines = self.get("/metrics").splitlines()
         except OSError:
             return {}
-        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+        return sorted_labels({name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))})
 
-    expected = {'mosq_cluster_node_up{node="a"}': 1, 'mosq_cluster_node_up{node="b"}': 1, "mosq_cluster_links_up": 2, "mosq_cluster_links_down": 0,
-                'mosq_cluster_commit_lag_seconds{worker="1"}': 0, 'mosq_cluster_commit_lag_seconds{worker="2"}': 0,
-                **{f'mosq_cluster_worker_up{{node="{name}",worker="{number}"}}': 1 for number, name in owner.items()}}
-    until(lambda: expected.items() <= sorted_labels(metrics()).items(), lambda: str({k: v for k, v in metrics().items() if "cluster" in k}))
-    found = metrics()
+    def wait_metrics(self, expected: dict[str, float]) -> None:
+        until(lambda: expected.items() <= self.metrics().items(), lambda: str({k: v for k, v in self.metrics().items() if "cluster" in k}))
+
+    def refuses(self, node: Node) -> bool:
+        try:
+            self.get("/metrics", node)
+        except urllib.error.URLError as error:
+            return isinstance(error.reason, ConnectionRefusedError)
+        except OSError:                 # the connection was accepted before
+            pass
+        return False
+
+
+def test_metrics_and_lines_of_the_log_show_the_cluster(linked: Linked, watched: Watched) -> None:
+    watched.wait_metrics({'mosq_cluster_node_up{node="a"}': 1, 'mosq_cluster_node_up{node="b"}': 1, "mosq_cluster_links_up": 2,
+                          "mosq_cluster_links_down": 0, 'mosq_cluster_commit_lag_seconds{worker="1"}': 0,
+                          'mosq_cluster_commit_lag_seconds{worker="2"}': 0,
+                          **{f'mosq_cluster_worker_up{{node="{name}",worker="{number}"}}': 1 for number, name in watched.owner.items()}})
+    found = watched.metrics()
     assert 0 < found["mosq_cluster_lease_seconds"] <= linked.facts.terms.lease_s
     assert [name for name in found if name.startswith("mosq_worker_up")] == ['mosq_worker_up{worker="1"}']      # the other one is not here
-    lines = [json.loads(line) for line in shower.log().splitlines() if line.startswith("{")]
-    assert {line["node"] for line in lines} == {shower.name}
+    lines = [json.loads(line) for line in watched.shower.log().splitlines() if line.startswith("{")]
+    assert {line["node"] for line in lines} == {watched.shower.name}
+
+
+def test_pages_answer_while_the_other_node_is_stopped_and_dead(linked: Linked, watched: Watched) -> None:
+    assert watched.refuses(watched.other)           # it does not have worker 1
+    watched.other.send_signal(signal.SIGSTOP)
+    for pid in watched.other.children():
+        os.kill(pid, signal.SIGSTOP)
+    pages = ("/metrics", "/health", "/api/v1/systree", "/api/v1/listeners", "/ready")
+    for page in pages:
+        assert watched.get(page)
+    watched.other.die()
+    for page in pages:
+        assert watched.get(page)
+    watched.wait_metrics({f'mosq_cluster_node_up{{node="{watched.other.name}"}}': 0,
+                          f'mosq_cluster_worker_up{{node="{watched.shower.name}",worker="2"}}': 1})
+
+
+def test_pages_refuse_when_redis_is_away_for_longer_than_the_lease(linked: Linked, watched: Watched) -> None:
+    linked.redis.kill()
+    until(lambda: watched.refuses(watched.shower), watched.shower.log)
+    linked.redis.start()
+    until(lambda: watched.metrics(), watched.shower.log)
 
 
 def sorted_labels(metrics: dict[str, float]) -> dict[str, float]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from mosq.cluster.entries import Announcement, Entry, announcement_of, entry_of, next_token, read_announcement, text_of
-from mosq.cluster.member import Member, NameUsedError, Where
+from mosq.cluster.member import FAILURES_MAX, UNABLE_S, Member, NameUsedError, Where
 from mosq.cluster.requests import Beat, Change, Join, Leave, Look, Request, Send
 from mosq.cluster.terms import Terms
 from mosq.log_types import NOTICE, WARNING
 from tests.cluster.model import State, apply
 
 TERMS = Terms(lease_s=4.0, margin_s=2.0)
+ADDRESS = "10.0.0.1 7883"       # the same for each node: these tests connect nothing
+OWN = Announcement(address=ADDRESS).text
 
 
 class Steps:
@@ -21,8 +23,8 @@ class Steps:
         self.now, self.state, self.source, self.away = 0.0, State(0, "id"), "s", False
         self.nodes: list[One] = []
 
-    def node(self, name: str = "a", run: str = "r", count: int = 2, **fields) -> One:
-        node = One(self, name, run, count, Announcement(**fields))
+    def node(self, name: str = "a", run: str = "r", count: int = 2, address: str = ADDRESS, **fields) -> One:
+        node = One(self, name, run, count, Announcement(address=address, **fields))
         self.nodes.append(node)
         return node
 
@@ -118,7 +120,7 @@ def test_a_node_joins_and_claims_after_lease_and_margin() -> None:
     steps = Steps()
     node = steps.node()
     steps.run(5.9)
-    assert node.asked[0] == Join("", Announcement().text)
+    assert node.asked[0] == Join("", OWN)
     assert node.calls == []
     assert isinstance(node.asked[-1], Beat)
     steps.run(1)
@@ -169,7 +171,7 @@ def test_an_answer_that_comes_after_the_lease_starts_nothing() -> None:
 def test_a_worker_with_another_node_in_the_table_is_killed() -> None:
     steps, node = started()
     steps.state = steps.state._replace(workers={**steps.state.workers, 1: "99999999999 b q"}, beats={**steps.state.beats, "b": "q 1"},
-                                       announcements={**steps.state.announcements, "b": Announcement().text})
+                                       announcements={**steps.state.announcements, "b": OWN})
     steps.run(1)
     assert node.names() == [("kill", 1)]
     assert node.lines == ["Worker 2 has another node now, and was killed here."]
@@ -255,23 +257,50 @@ def test_a_node_whose_name_was_taken_ends() -> None:
     assert other.member.error is None
 
 
-def test_a_node_that_leaves_gives_one_worker_after_the_other() -> None:
+def test_a_node_that_leaves_gives_all_workers_at_once() -> None:
     steps = Steps()
-    first, second = steps.node("a", count=4), steps.node("b", "q", count=4)
+    first, second = steps.node("a", count=8), steps.node("b", "q", count=8)
     steps.run(12)
     first.calls.clear()
     first.member.leave()
-    for worker in (0, 2):
-        steps.run(1)
-        assert first.calls.pop() == ("stop", worker)
-        assert first.calls == []
+    steps.run(1)
+    assert first.calls == [("stop", worker) for worker in (0, 2, 4, 6)]
+    assert first.lines[-1] == "Workers 1, 3, 5, 7 go to other nodes."
+    for worker in (0, 2, 4, 6):
         first.ended(worker)
-    steps.run(2)
+    beats = [request for request in first.asked if isinstance(request, Beat)]
+    steps.run(0.1)
+    assert sum(isinstance(request, Beat) for request in first.asked) == len(beats) + 2      # not one for each worker
+    steps.run(1)
     assert first.member.out
     assert first.member.error is None
     assert isinstance(first.asked[-1], Leave)
-    assert sorted(second.names()) == [("start", worker) for worker in range(4)]
+    steps.run(1)
+    assert sorted(second.names()) == [("start", worker) for worker in range(8)]
     assert list(steps.state.beats) == ["b"]
+
+
+def test_a_node_leaves_although_the_other_one_is_younger_than_a_lease() -> None:
+    steps, node = started()
+    steps.node("b", "q")
+    steps.run(1)
+    node.member.leave()
+    steps.run(1)
+    assert node.names() == [("stop", 0), ("stop", 1)]
+
+
+def test_a_node_that_leaves_waits_for_a_sign_of_life_of_another_one() -> None:
+    steps, node = started()
+    other = steps.node("b", "q")
+    other.member.turn(steps.now)        # it has joined, and then it is stopped
+    other.answer(Join("", OWN))
+    other.stopped = True
+    node.member.leave()
+    steps.run(3)
+    assert node.calls == []
+    other.stopped = False
+    steps.run(2)
+    assert node.names() == [("stop", 0), ("stop", 1)]
 
 
 def test_the_last_node_that_leaves_stops_all() -> None:
@@ -288,12 +317,12 @@ def test_the_last_node_that_leaves_stops_all() -> None:
 
 def test_redis_that_forgot_a_node_or_its_announcement_learns_them_again() -> None:
     steps, node = started()
-    steps.state = steps.state._replace(announcements={"a": Announcement(5).text})
+    steps.state = steps.state._replace(announcements={"a": Announcement(5, address=ADDRESS).text})
     steps.run(2)
-    assert steps.state.announcements == {"a": Announcement().text}
+    assert steps.state.announcements == {"a": OWN}
     steps.state = steps.state._replace(beats={}, announcements={})
     steps.run(2)
-    assert steps.state.announcements == {"a": Announcement().text}
+    assert steps.state.announcements == {"a": OWN}
     assert node.calls == []
 
 
@@ -408,9 +437,10 @@ def test_a_node_knows_where_each_worker_is() -> None:
 
 def test_a_node_without_an_address_has_no_place() -> None:
     steps = Steps()
-    node = steps.node("a")
+    node = steps.node("a", address="")
     steps.run(20)
     assert node.places[-1] == {}
+    assert node.member.running() == {0, 1}
 
 
 def test_a_slow_redis_is_reported_at_its_beginning_and_its_end() -> None:
@@ -506,3 +536,127 @@ def test_a_node_that_is_away_leaves_as_another_one() -> None:
     assert node.member.out
     assert steps.state.away == {}
     assert other.member.running() == {0, 1}
+
+
+# ---- nodes that cannot reach each other
+
+def test_a_second_node_is_refused_if_the_first_has_no_address() -> None:
+    steps = Steps()
+    first = steps.node("b", address="")
+    steps.run(7)
+    second = steps.node("a", "q")
+    steps.run(3)
+    assert str(second.member.error) == ("the node b has no cluster_listener, so no other node can reach its workers. Give each node of the "
+                                        "cluster the option cluster_listener, or run one node at a time")
+    assert second.member.out and list(steps.state.beats) == ["b"]
+    assert first.member.running() == {0, 1} and not first.member.others
+    steps.run(20)
+    assert first.names() == [("start", 0), ("start", 1)]
+
+
+def test_a_second_node_without_an_address_is_refused() -> None:
+    steps, first = started()
+    second = steps.node("0", "q", address="")
+    steps.run(3)
+    assert str(second.member.error).startswith("this node has no cluster_listener, so no other node can reach its workers, and the node a lives. Give")
+    assert second.member.out and list(steps.state.beats) == ["a"]
+    steps.run(10)
+    assert first.calls == []
+
+
+def test_of_two_nodes_that_start_together_the_one_with_an_address_stays() -> None:
+    steps = Steps()
+    first, second = steps.node("a", "q", address=""), steps.node("b")
+    steps.run(20)
+    assert first.member.out and second.member.running() == {0, 1}
+
+
+def test_of_two_nodes_without_an_address_that_start_together_one_stays() -> None:
+    steps = Steps()
+    first, second = steps.node("a", address=""), steps.node("b", "q", address="")
+    steps.run(20)
+    assert second.member.out and first.member.running() == {0, 1}
+
+
+def test_a_node_without_an_address_continues_the_workers_of_a_dead_one() -> None:
+    steps = Steps()
+    first = steps.node("a", address="")
+    steps.run(7)
+    first.stopped = True
+    second = steps.node("b", "q", address="")
+    steps.run(10)
+    assert second.member.error is None and second.member.running() == {0, 1}
+
+
+# ---- workers that cannot start
+
+def fail(node: One, worker: int, times: int) -> None:
+    """Let starts of a worker fail."""
+    for _ in range(times):
+        node.member.check(node.steps.now)
+        node.member.ended(worker, node.tokens[worker], failed=True)
+        node.steps.run(1)
+
+
+def test_a_worker_that_cannot_start_goes_to_another_node() -> None:
+    steps = Steps()
+    first, second = steps.node("a"), steps.node("b", "q")
+    steps.run(8)
+    assert first.member.running() == {0} and second.member.running() == {1}
+    fail(first, 0, FAILURES_MAX - 1)
+    assert first.member.running() == {0}
+    fail(first, 0, 1)
+    assert first.member.running() == set() and second.member.running() == {0, 1}
+    assert announcement_of(steps.state.announcements["a"]).unable == (0,)
+    assert [line for line in first.lines if "could not start" in line] == [
+        "Worker 1 could not start on this node 4 times in a row. It goes to a node that has not failed to start it, if there is one; the "
+        "lines above have the reason."]
+    steps.run(20)                       # the other worker comes in its place
+    assert second.names()[-1] == ("stop", 1)
+    second.ended(1)
+    steps.run(20)
+    assert first.member.running() == {1} and second.member.running() == {0}
+    steps.run(UNABLE_S)
+    assert announcement_of(steps.state.announcements["a"]).unable == ()
+    assert first.member.running() == {1} and second.member.running() == {0}
+
+
+def test_a_worker_that_no_node_can_start_stays_where_it_failed_last() -> None:
+    steps = Steps()
+    first, second = steps.node("a"), steps.node("b", "q")
+    steps.run(8)
+    fail(first, 0, FAILURES_MAX)
+    fail(second, 0, FAILURES_MAX + 2)
+    assert second.member.running() == {0, 1} and first.member.running() == set()
+    second.member.serves(0, second.tokens[0])
+    steps.run(1)
+    assert [announcement_of(steps.state.announcements[name]).unable for name in ("a", "b")] == [(0,), ()]
+
+
+def test_a_worker_that_has_served_between_two_failures_stays() -> None:
+    steps, node = started()
+    steps.node("b", "q", capacity=1)
+    steps.run(1)
+    for _ in range(3):
+        fail(node, 0, FAILURES_MAX - 1)
+        node.member.serves(0, node.tokens[0])
+    assert node.member.running() == {0, 1}
+
+
+def test_starts_that_fail_without_redis_do_not_count() -> None:
+    steps, node = started()
+    for _ in range(FAILURES_MAX):
+        steps.away = True
+        steps.run(1)
+        node.member.ended(0, node.tokens[0], failed=True)
+        steps.away = False
+        steps.run(1)
+    assert node.member.announcement.unable == ()
+
+
+def test_a_single_node_reports_a_worker_that_cannot_start_and_tries_it_again() -> None:
+    steps, node = started()
+    fail(node, 0, 2 * FAILURES_MAX)
+    assert node.member.running() == {0, 1}
+    assert announcement_of(steps.state.announcements["a"]).unable == (0,)
+    assert len([line for line in node.lines if "could not start" in line]) == 1

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +15,7 @@ from mosq.cluster.address import parse_address
 from mosq.cluster.errors import AwayError
 from mosq.cluster.entries import entry_of
 from mosq.cluster.registry import Facts, Registry
+from mosq.cluster.scripts import store_name
 from mosq.cluster.terms import Terms
 from mosq.engine import worker_place
 from tests.cluster.servers import Redis
@@ -34,8 +38,7 @@ class Cluster:
         self.redis, self.address = redis, address or f"redis://127.0.0.1:{redis.port}"
         self.nodes: list[Node] = []
         registry = Registry(parse_address(self.address), "mosq", "operator", "r", Terms(lease_s, lease_s / 2), replicas=replicas, secret=secret)
-        until(lambda: created(registry))
-        self.facts: Facts = registry.facts()
+        self.facts: Facts = until(lambda: created(registry))
         registry.close()
 
     def node(self, name: str, config: str = "") -> Node:
@@ -69,7 +72,11 @@ class Node(Workers):
 
     def wait_serves(self) -> None:
         """Wait until all workers serve clients here."""
-        until(lambda: len(self.pids()) == WORKERS and self.log().count("serves clients.") >= self.log().count("starts here ("), self.log)
+        def serve() -> bool:        # one of them may have ended during its start, with the lease of a busy machine
+            pids = self.pids().values()
+            return len(pids) == WORKERS and all(f"(process {pid}) serves clients." in self.log() for pid in pids)
+
+        until(serve, self.log)
 
     def agent(self) -> int:
         """Return the process of the agent."""
@@ -113,12 +120,12 @@ class Node(Workers):
         self.close()
 
 
-def created(registry: Registry) -> bool:
+def created(registry: Registry) -> Facts | None:
     try:
         registry.create(WORKERS)
+        return registry.facts()
     except AwayError:               # a busy machine, or a replica that is not connected yet
-        return False
-    return True
+        return None
 
 
 @pytest.fixture
@@ -357,6 +364,19 @@ def test_a_second_node_of_one_name_ends_with_the_reason(cluster: Cluster) -> Non
     node.pinned(cluster.ids("s")[0])
 
 
+def test_a_second_node_is_refused_if_no_other_one_can_reach_the_first(cluster: Cluster) -> None:
+    first = cluster.node("a")
+    first.start()
+    first.wait_serves()
+    second = cluster.node("b")
+    second.spawn()
+    assert second.process is not None
+    assert second.process.wait(TIMEOUT_S) == 3
+    assert second.log().count("Error: This node has no cluster_listener, so no other node can reach its workers, and the node a lives.") == 1
+    assert list(cluster.redis.client.hgetall("mosq:{mosq}:beats")) == ["a"]
+    first.pinned(cluster.ids("s")[0])
+
+
 def test_a_node_reads_its_configuration_again(cluster: Cluster) -> None:
     node = cluster.node("a", "acl_file {dir}/acl\n")
     (node.dir / "acl").write_text("topic readwrite #\n")
@@ -370,3 +390,61 @@ def test_a_node_reads_its_configuration_again(cluster: Cluster) -> None:
     assert isinstance(client.read_packet(), Suback)
     assert isinstance(client.read_packet(), Puback)
     client.expect_nothing()
+
+
+def test_a_configuration_is_checked_while_no_worker_runs_here(cluster: Cluster) -> None:
+    node = cluster.node("a", "acl_file {dir}/acl\n")
+    (node.dir / "acl").write_text("topic readwrite #\n")
+    node.start()
+    node.wait_serves()
+    cluster.redis.kill()
+    until(lambda: not node.pids(), node.log)
+    (node.dir / "acl").write_text("topic all #\n")
+    node.send_signal(signal.SIGHUP)
+    node.wait_log("Error: The configuration was not reloaded, the old one stays in force: The check: ")
+    (node.dir / "acl").write_text("topic read #\n")
+    text = node.config.read_text()
+    node.config.write_text(f"{text}certfile /missing\nkeyfile /missing\n")
+    node.send_signal(signal.SIGHUP)
+    node.wait_log("the old one stays in force: The check: ", 2)
+    assert "/missing" in node.log().splitlines()[-1]
+    node.config.write_text(text)
+    node.send_signal(signal.SIGHUP)
+    node.wait_log("Reloading config.", 3)
+    assert node.log().count("was not reloaded") == 2
+    assert not node.pids()
+    cluster.redis.start()
+    client = node.pinned(cluster.ids("s")[1], clean=True)
+    client.send(Subscribe(1, (("t", 1),)), Publish("t", b"", 1, 2))
+    assert isinstance(client.read_packet(), Suback)
+    assert isinstance(client.read_packet(), Puback)
+    client.expect_nothing()
+
+
+def test_a_loss_in_redis_is_logged_and_stays_in_the_status_until_it_is_removed(cluster: Cluster) -> None:
+    node = cluster.node("a")
+    node.start()
+    node.wait_serves()
+    publisher = node.pinned(cluster.ids("p")[0])
+    redis, store = cluster.redis.client, f"mosq:{{{store_name('mosq', cluster.facts.id, 1)}}}:head"
+    subscribe(node, cluster.ids("s")[0], 1)
+    old = redis.hget(store, "number")
+    for n in range(10):                 # more than a worker keeps
+        publisher.send(Publish(f"t/{n}", bytes(1 << 20), 1, 1 + n))
+        assert isinstance(publisher.read_packet(), Puback)
+    redis.hset(store, "number", old)    # what a restored state has
+    redis.client_kill_filter(_type="normal", skipme=True)
+    publisher.send(Publish("t/10", b"x", 1, 20))
+    node.wait_log("Error: Worker 1 has lost its store: Redis at ")
+    assert "Redis has lost operations that it had confirmed" in node.log()
+    until(lambda: "Worker 1 may have lost acknowledged messages: 20" in status(cluster), lambda: status(cluster) + node.log())
+    node.pinned(cluster.ids("p")[0])    # it goes on with what Redis has
+    command = re.search("redis-cli HDEL '(.*)' '(.*)'", status(cluster))
+    assert command is not None
+    assert redis.hdel(*command.groups()) == 1
+    assert "may have lost" not in status(cluster)
+
+
+def status(cluster: Cluster) -> str:
+    command = [sys.executable, "-m", "mosq", "cluster", "status", cluster.address]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S).stdout

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.cluster.servers import Redis
 from tests.cluster.test_serving import WORKERS, Cluster, Node, publish, receive
+from tests.harness.effort import TIMEOUT_S
 from tests.harness.packets import Suback, Subscribe
 from tests.harness.broker import free_port
 from tests.harness.wire import Wire
@@ -84,3 +89,32 @@ def test_messages_between_nodes_and_the_death_of_one(linked: Linked) -> None:
         client = first.pinned(name)
         assert first.present
         assert receive(client, 2) == [(20, 2), (21, 1)]
+
+
+def test_a_worker_that_cannot_start_goes_to_the_other_node_and_status_shows_it(linked: Linked) -> None:
+    first, second = linked.node("a"), linked.node("b", "acl_file {dir}/acl\n")
+    (second.dir / "acl").write_text("topic readwrite #\n")
+    first.spawn()
+    until(lambda: len(linked.tokens()) == WORKERS, first.log)
+    second.spawn()
+    until(lambda: len(first.pids()) == len(second.pids()) == 1, lambda: first.log() + second.log())
+    [worker] = second.pids()
+    client_id = linked.ids("s")[worker - 1]
+    subscribed(second, client_id, "t/#", 1).close()
+    (second.dir / "acl").unlink()
+    second.kill(worker)
+    until(lambda: len(first.pids()) == WORKERS, lambda: first.log() + second.log())
+    first.pinned(client_id)
+    assert first.present
+    assert f"Warning: Worker {worker} could not start on this node 4 times in a row." in second.log()
+    [other] = set(range(1, WORKERS + 1)) - {worker}
+    found = run_status(linked)
+    assert {node["name"]: node["unable"] for node in found["nodes"]} == {"a": [], "b": [worker]}
+    assert f"Worker {worker} could not start on the node b; its log has the reason." in found["trouble"]
+    (second.dir / "acl").write_text("topic readwrite #\n")      # the other worker can come
+    until(lambda: list(second.pids()) == [other], second.log)
+
+
+def run_status(linked: Linked) -> dict[str, Any]:
+    command = [sys.executable, "-m", "mosq", "cluster", "status", linked.address, "--json", "--secret-file", str(linked.nodes[0].dir / "secret")]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S).stdout)

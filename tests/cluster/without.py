@@ -78,6 +78,29 @@ class OneServer(Member):
         self.observer.see = lambda now_s, source, beats: see(now_s, "server", beats)
 
 
+class AnyNode(Member):
+    """Takes nodes without an address as all others."""
+
+    def _read(self, now_s: float, view) -> None:
+        super()._read(now_s, view._replace(announcements={name: text.replace('"address":""', '"address":"10.0.0.99 7883"')
+                                                          for name, text in view.announcements.items()}))
+
+
+class NeverElsewhere(Member):
+    """Tries to start a worker again and again, and gives it to no other node."""
+
+    def _failed_to_start(self, worker: int) -> None:
+        pass
+
+
+class OneAfterAnother(Member):
+    """Gives one worker after another when it leaves."""
+
+    def _stop(self, worker: int) -> None:
+        if not self._stopping:
+            super()._stop(worker)
+
+
 RULES = {
     "own lease": Options(member=NoLease),
     "death by the own clock": Options(member=WallClock),
@@ -90,4 +113,7 @@ RULES = {
     "confirmed writes": Options(confirmations=0),
     "a replica in step counts": Options(hold_s=0.0),
     "the greatest offset": Options(by_offset=False),
+    "one node, if some have no address": Options(member=AnyNode),
+    "a worker that cannot start goes to another node": Options(member=NeverElsewhere),
+    "all workers at once when a node leaves": Options(member=OneAfterAnother),
 }

@@ -14,7 +14,9 @@ Invariants:
 - the store takes no write of a process other than the one that opened it last;
 - a store that is opened has each acknowledged write;
 - no node is taken for dead that had no fault of its own for a while, whatever happened to Redis;
-- a while after the last fault each worker runs, and a while later each node has its part, and nothing moves.
+- no worker starts while one runs at a node that cannot reach it, or that it cannot reach;
+- a node that leaves has left soon, if there are no other faults;
+- a while after the last fault each worker runs, also one that cannot start on some nodes, and a while later each node has its part, and nothing moves.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ WELL_S = 14.0
 # After the last fault: a node waits for its own earlier run to be dead, observers wait for death after another server answers.
 RUN_WITHIN_S = 22.0
 BALANCED_WITHIN_S = 70.0
+LEFT_WITHIN_S = 5.0         # a worker stops within 1.5 s
 STILL_S = 10.0
 
 
@@ -134,6 +137,8 @@ class Node:
         self.faults = 0                     # that it has now
         self.runs = 0
         self.capacity = random.choice((1, 1, 1, 2))
+        self.address = f"10.0.0.{place + 1} 7883" if random.random() < 0.97 else ""
+        self.fails: set[int] = set()        # workers that cannot start here
         self.running: dict[int, tuple[int, int]] = {}      # worker -> token, number of the start
         self.inbox: list[tuple] = []        # events that came while it was stopped
         self.following = ("", 0, float("-inf"))     # the server that answers, its replicas, and when they were last fewer than before
@@ -153,7 +158,7 @@ class Node:
         self.requests = 0
         world = self.world
         self.member = world.options.member(self.name, f"{self.name}r{self.runs}", world.count, world.options.terms, self,
-                                           announcement=Announcement(self.capacity), random_bits=world.random.getrandbits)
+                                           announcement=Announcement(self.capacity, address=self.address), random_bits=world.random.getrandbits)
         self.member.node = self             # for variants that use the wall clock
         self.pump()
 
@@ -281,6 +286,8 @@ class World:
         for server in self.servers:
             server.state = State(0, "id")
         self.nodes = [Node(self, place) for place in range(random.randint(3, 5))]
+        if random.random() < 0.2 and all(node.address for node in self.nodes):     # every worker can start on all nodes but one
+            random.choice(self.nodes).fails = {worker for worker in range(self.count) if random.random() < 0.4}
         for node in self.nodes:
             self.after(random.random() * 2, node.boot)
 
@@ -389,10 +396,23 @@ class World:
         for other in self.nodes:
             if other is not node and worker in other.running and not other.paused:
                 raise Violation(f"{node.name} starts worker {worker}, which runs at {other.name}")
+        for other in self.nodes:
+            if other.up and other.running and not (other is node or other.paused or other.leaving or (node.address and other.address)):
+                raise Violation(f"{node.name} starts worker {worker} while {other.name} has some, and one of the two has no address")
         node.running[worker] = start
         _, replicas, fewer_s = node.following
         self.steps[start] = Step(len(self.servers) - 1 if self.now - fewer_s < self.options.hold_s else replicas)
+        if worker in node.fails:
+            self.after(self.random.uniform(0.05, 0.5), self.failed, node, node.runs, worker, start)
+            return
+        node.member.serves(worker, token)
         self.after(self.random.uniform(0.02, 0.3), self.use_store, node, node.runs, worker, start, True)
+
+    def failed(self, node: Node, run: int, worker: int, start: tuple[int, int]) -> None:
+        """Let a process end that cannot serve clients on this node."""
+        if node.runs == run and node.running.get(worker) == start:
+            del node.running[worker]
+            node.event(run, False, node.member.ended, worker, start[0], True)
 
     def use_store(self, node: Node, run: int, worker: int, start: tuple[int, int], opening: bool) -> None:
         """Let a worker open its store, or write to it."""
@@ -667,11 +687,28 @@ class World:
         if random.random() < 0.1:
             self.run_until(end_s + DELAY_MAX_S + BALANCED_WITHIN_S)
             self.check_balance()
+        if random.random() < 0.2:
+            self.check_leave()
 
     def all_run(self) -> bool:
-        return all(sum(worker in node.running for node in self.nodes) == 1 for worker in range(self.count))
+        return all(sum(worker in node.running and worker not in node.fails for node in self.nodes) == 1 for worker in range(self.count))
+
+    def check_leave(self) -> None:
+        """Let a node leave that has workers, to one that lives."""
+        self.run_until(self.now + 3)
+        node = max((node for node in self.nodes if node.up and not node.leaving), key=lambda node: len(node.running))
+        if not any(other.up and not other.leaving and other is not node for other in self.nodes):
+            return
+        run = node.runs
+        self.log(f"{node.name} leaves")
+        self.leave(node, 0.0)
+        self.run_until(self.now + LEFT_WITHIN_S)
+        if node.up and node.runs == run:
+            raise Violation(f"{node.name} has not left within {LEFT_WITHIN_S} s, and has the workers {sorted(node.running)}")
 
     def check_balance(self) -> None:
+        if any(node.fails or not node.address for node in self.nodes):
+            return
         total = sum(node.capacity for node in self.nodes)
         for node in self.nodes:
             part = self.count * node.capacity / total

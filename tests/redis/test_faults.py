@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cext.testing.disk_api import CalledFiles
 from mosq._redis import LogFiles, RedisConnection, RedisError
+from mosq.server.node.parent import LOST_OPERATIONS
 from tests.harness.broker import free_port
 from tests.harness.faults import until
 from tests.harness.proxy import Proxy
@@ -360,6 +361,7 @@ def test_an_older_state_of_redis_is_noticed(own: Server) -> None:
     own.cut()
     written(log, b"two")
     assert "has lost operations that it had confirmed" in refusal(calls, errno.ESTALE)
+    assert log.ended and LOST_OPERATIONS in log.why_ended
 
 
 def test_lost_operations_that_are_kept_are_sent_again_and_reported(own: Server) -> None:

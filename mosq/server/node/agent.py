@@ -5,7 +5,8 @@
                        kill WORKERS NUMBER; left (this node has left or is stopped)
                        places PLACES (of the workers whose place has changed: node.wires.place_of)
                        cluster OVERVIEW (figures.overview)
-    parent -> agent    go (the listeners are open: join); ended WORKER TOKEN; killed NUMBER; leave; stop
+    parent -> agent    go (the listeners are open: join); serves WORKER TOKEN; ended WORKER TOKEN FAILED (before it has
+                       served clients); killed NUMBER; leave; stop; lost WORKER TEXT (acknowledged messages)
                        figures WORKER TEXT (what a worker has noted about itself)
 
 Workers have numbers from 0 here. The process ends with the channel, and then its lease ends, too.
@@ -15,6 +16,7 @@ import os
 import secrets
 import select
 import threading
+import time
 import traceback
 from typing import NamedTuple
 
@@ -23,6 +25,7 @@ from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.figures import overview
 from mosq.cluster.member import Member
+from mosq.cluster.scripts import loss_field
 from mosq.cluster.terms import Terms
 from mosq.log_types import ERROR, WARNING
 
@@ -150,13 +153,18 @@ class NodeAgent:
     def _take(self, agent: Agent, message: "Message") -> None:
         what = message["do"]
         if what == "ended":
-            agent.ended(message["worker"], message["token"])
+            agent.ended(message["worker"], message["token"], message["failed"])
+        elif what == "serves":
+            agent.serves(message["worker"], message["token"])
         elif what == "killed":
             with self._done:
                 self._killed = message["number"]
                 self._done.notify_all()
         elif what == "figures":
             agent.note(message["worker"], message["text"])
+        elif what == "lost":
+            when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            agent.keep(loss_field(message["worker"]), f"{when} node {self._identity.node}: {message['text']}")
         elif what == "leave":
             agent.leave()
         elif what == "stop":

@@ -50,6 +50,7 @@ LEAVE_S = 20.0                  # from SIGTERM until the workers that have not m
 NAME_S = 1.0                    # between two questions for the address of this node
 SHUT_S = 1.0                    # from the end of the last worker here until clients are refused
 AGENT_NAME = "mosq: agent"
+LOST_OPERATIONS = "Redis has lost operations that it had confirmed"     # words of log_ended in cext/redis/files.pyx
 
 
 def serve_node(config: "Config", *, taken: "Signals", quiet: bool = False, verbose: bool = False,
@@ -188,8 +189,11 @@ class NodeParent(Parent):
         self._tell({"do": "go"})
         return True
 
-    def _let_go(self) -> None:
+    def _serve_as(self, place: int, channel: "Channel", before: "set[int]") -> int:
         self._lease.obey(self._lease_s)
+        return super()._serve_as(place, channel, before)
+
+    def _let_go(self) -> None:
         super()._let_go()
         if self._agent is not None:
             self._agent.close()
@@ -230,7 +234,9 @@ class NodeParent(Parent):
             slot.channel.send({"do": "places", "places": places})
 
     def _report_ready(self, slot: "Slot") -> None:
-        self._served = True
+        assert isinstance(slot, NodeSlot)
+        self._served = slot.served = True
+        self._tell({"do": "serves", "worker": slot.place, "token": slot.token})
         self._tell_overview(slot)
         self.log.report(INFORMATION, f"{slot.name} (process {slot.pid}) serves clients.")
 
@@ -260,8 +266,8 @@ class NodeParent(Parent):
         self._answer_kills()
         self._look_at_doors(now_s)
         if self._leave_s is not None and now_s >= self._leave_s:
-            self.log.report(WARNING, f"Warning: This node could not leave within {LEAVE_S:g} seconds. Its workers are "
-                                     "ended, and start at other nodes after the lease.")
+            self.log.report(WARNING, f"Warning: This node could not leave within {LEAVE_S:g} seconds. "
+                                     f"{what_remains(self.slots)}")
             return False
         return goes_on and self._status == EXIT_OK
 
@@ -299,6 +305,10 @@ class NodeParent(Parent):
         assert isinstance(slot, NodeSlot)
         if slot.failure is not None and slot.failure["wrong_config"] and not self._served:
             self._status = EXIT_CONFIG      # the worker has reported why
+        if slot.failure is not None and slot.failure.get("store"):
+            self.log.report(ERROR, f"Error: {slot.name} has lost its store: {slot.failure['text']}.")
+            if LOST_OPERATIONS in slot.failure["text"]:
+                self._tell({"do": "lost", "worker": slot.place, "text": slot.failure["text"]})
         if any(slot.place in places for _, places in self._kills) or slot.next_token:
             self.log.report(NOTICE, f"{how}.")
             slot.due_s = now_s if slot.next_token else None
@@ -319,7 +329,7 @@ class NodeParent(Parent):
             self._agent.send(message)
 
     def _tell_ended(self, slot: NodeSlot, token: int) -> None:
-        self._tell({"do": "ended", "worker": slot.place, "token": token})
+        self._tell({"do": "ended", "worker": slot.place, "token": token, "failed": not slot.served})
 
     def _take(self, message: "Message", now_s: float) -> None:
         """Do what the agent asks for."""
@@ -381,8 +391,11 @@ class NodeParent(Parent):
 
     def _signals(self) -> bool:
         goes_on = super()._signals()
-        if goes_on or self._status != EXIT_OK or self._leave_s is not None:
+        if goes_on or self._status != EXIT_OK:
             return goes_on
+        if self._leave_s is not None:   # the second signal
+            self.log.report(WARNING, f"Warning: This node ends before it has left. {what_remains(self.slots)}")
+            return False
         self.log.report(NOTICE, "This node leaves the cluster: its workers go to other nodes, if there are some.")
         self._leave_s = time.monotonic() + LEAVE_S
         self._tell({"do": "leave"})
@@ -416,6 +429,15 @@ class NodeParent(Parent):
 def _unknown_host(why: str) -> CannotStartError:
     return CannotStartError(f"Error: Unable to find the address of this node for other nodes: {why}. Name it: "
                             "cluster_listener PORT ADDRESS.", EXIT_CONFIG)
+
+
+def what_remains(slots: "list[NodeSlot]") -> str:
+    """Return what a node that could not leave still has, as a sentence of the log."""
+    numbers = [str(slot.place + 1) for slot in slots if slot.is_here]
+    if not numbers:
+        return "No worker runs here. Other nodes may start the workers that it had after the lease."
+    return (f"{'Worker' if len(numbers) == 1 else 'Workers'} {', '.join(numbers)} did not move, and "
+            f"{'ends' if len(numbers) == 1 else 'end'} now. Other nodes may start what is left after the lease.")
 
 
 def refused(message: "Message") -> str:

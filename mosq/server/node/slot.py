@@ -14,6 +14,7 @@ class NodeSlot(Slot):
         super().__init__(place)
         self.token = 0                  # of the process that runs, or ran last
         self.next_token = 0             # of the process that starts next; 0: none
+        self.served = False             # whether that process has served clients
         self.stop_s: float | None = None        # until when the process may stop in good order; None: it shall run
         self.report_s: float | None = None      # when the agent learns that the process has ended; None: it knows
 
@@ -30,7 +31,7 @@ class NodeSlot(Slot):
     def began(self, pid: int, channel: "Channel", now_s: float) -> None:
         """Note a new process."""
         super().began(pid, channel, now_s)
-        self.token, self.next_token, self.stop_s, self.report_s = self.next_token, 0, None, None
+        self.token, self.next_token, self.served, self.stop_s, self.report_s = self.next_token, 0, False, None, None
 
     def shall_start(self, token: int, now_s: float) -> None:
         """Start a process with this token, as soon as there is no other one."""

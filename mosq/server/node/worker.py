@@ -97,9 +97,10 @@ class NodeWorker(Worker):
         return {**self._last, "lease_s": self._node.lease.left_s}
 
     def alive(self) -> None:
-        """Report that the loop works. A worker that has lost its store ends: the agent starts it again, and the engine
-        has logged why."""
+        """Report that the loop works. A worker that has lost its store ends, and the agent starts it again. The parent
+        logs why: the line of the engine about an earlier error of Redis would be the only one."""
         if self._files.ended:
+            self.channel.send({"is": "failed", "text": self._files.why_ended, "wrong_config": False, "store": True})
             os.kill(os.getpid(), signal.SIGKILL)
         super().alive()
 

@@ -7,7 +7,7 @@ does not block.
     worker -> parent   ready, or failed TEXT WRONG_CONFIG; alive; checked STATUS ERROR CHANGED (the answer to check);
                        reload (a user of the dashboard asks for it); those of together.py; changes MESSAGES COMMITS
                        (further ones); bridged (the first attempts of its bridges have ended); figures TEXT (of a worker
-                       of a cluster, the same)
+                       of a cluster, the same); of a cluster, failed also with STORE (it has lost its store in Redis)
 """
 
 import _socket

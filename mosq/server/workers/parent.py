@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from mosq.server.signals import Signals
     from mosq.server.workers.channel import Channel
     from mosq.server.workers.shared import Given
+    from mosq.server.workers.trial import TrialSlot
 
 TURN_S = 1.0                    # the longest wait
 ADMIT_WITHIN_S = 1.0            # time that clients wait for the bridges of other workers, when all workers are ready
@@ -128,6 +129,7 @@ class Parent:
         self.slots = [Slot(place) for place in range(config.cluster_local)]
         self._order = Order(self.slots)
         self._round: Round | None = None
+        self._trial: TrialSlot | None = None    # the process that checks a configuration without workers
         self._rounds = 0                # since the start
         self._reads = 0                 # of the present reload
         self._asked = self._covered = 0     # SIGHUPs until now; those that the present or last reload covers
@@ -225,29 +227,34 @@ class Parent:
 
     def _fork(self, slot: Slot) -> None:
         self._repair_passage(slot)
+        self._fork_as(slot, f"mosq: worker {slot.place + 1}",
+                      lambda channel, before: self._serve_as(slot.place, channel, before))
+
+    def _fork_as(self, slot: Slot, name: str, serve: "Callable[[Channel, set[int]], int]") -> None:
+        """Start a process that is like a worker. `serve` is its work, and returns the exit status."""
         own, theirs = channel_pair()
         before = signals.block_all()    # a signal must not reach the new process before it has its own handlers
         try:
             pid = os.fork()
             if pid == 0:
                 own.close()
-                self._become_worker(slot.place, theirs, before)
+                self._become(name, lambda: serve(theirs, before))
         finally:
             signals.unblock(before)
         theirs.close()
         slot.began(pid, own, time.monotonic())
 
-    def _become_worker(self, place: int, channel: "Channel", before: "set[int]") -> None:
-        """Be a worker until its end. Never returns."""
+    def _become(self, name: str, serve: "Callable[[], int]") -> None:
+        """Be a worker, or a process that is like one, until its end. Never returns."""
         status = EXIT_CANNOT_START
         try:
             continue_when_parent_ends()         # Worker.ready repeats it, after the change of the user
             self._acting.__exit__(None, None, None)
-            process.name_process(f"mosq: worker {place + 1}", arguments=True)
+            process.name_process(name, arguments=True)
             self._let_go()
             for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC"):
                 os.environ.pop(name, None)
-            status = self._serve_as(place, channel, before)
+            status = serve()
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else EXIT_CANNOT_START
         except BaseException:
@@ -260,6 +267,8 @@ class Parent:
         for slot in self.slots:
             if slot.channel is not None:
                 slot.channel.close()
+        if self._trial is not None and self._trial.channel is not None:
+            self._trial.channel.close()
         os.close(self.signals.read_fd)
         os.close(self.signals.write_fd)
         os.close(self._reload_fd)
@@ -351,6 +360,7 @@ class Parent:
             self._receive(slot, now_s)
         for slot in self.slots:
             self._look(slot, now_s, starting)
+        self._look_at_trial()
         self._decide(now_s)
         # a worker prepares a reload with the rules of that moment, so no change comes between
         self._order.look(now_s, self._round is None and not self._again)
@@ -364,6 +374,8 @@ class Parent:
         """Return the descriptors at which an event may come."""
         found = [self.signals.read_fd, self._reload_fd]
         found += [slot.channel.fileno() for slot in self.slots if slot.channel is not None]
+        if self._trial is not None and self._trial.channel is not None:
+            found.append(self._trial.channel.fileno())
         if self._owner is not None:
             found.append(self._owner.fileno())
         if self._writing is not None:
@@ -541,7 +553,36 @@ class Parent:
             return
         self._rounds += 1
         self._reads += 1
-        self._round = Round(self._rounds, config, content, self._covered, self.slots, time.monotonic())
+        taking_part = [slot for slot in self.slots if slot.ready] or [self._begin_trial()]
+        self._round = Round(self._rounds, config, content, self._covered, taking_part, time.monotonic())
+
+    def _begin_trial(self) -> Slot:
+        """Start a process that checks the configuration, because no worker serves clients."""
+        from mosq.server.workers.trial import Trial, TrialSlot
+
+        self._trial = TrialSlot()
+
+        def check(channel: "Channel", before: "set[int]") -> int:
+            shared = self._shared
+            trial = Trial(0, channel, shared.given, shared.receiving[0], shared.questions[0], self._covered)
+            return trial.run(reachable(self.config), self._user, self.log, self._load, before)
+
+        self._fork_as(self._trial, "mosq: check", check)
+        return self._trial
+
+    def _look_at_trial(self) -> None:
+        if self._trial is None or self._round is None:
+            return
+        for message, _ in self._trial.channel.receive() if self._trial.channel is not None else ():
+            if message["is"] == "checked":
+                self._round.answered(self._trial, message)
+        if self._trial.reap() is not None:
+            self._round.lost(self._trial)
+
+    def _end_trial(self) -> None:
+        if self._trial is not None:
+            self._trial.end()
+            self._trial = None
 
     def _ask_all(self, what: str) -> None:
         for slot in self.slots:
@@ -557,6 +598,7 @@ class Parent:
         if not current.over(now_s):
             return
         self._round = None
+        self._end_trial()
         if current.changed and self._reads < READS_MAX:
             self._reload()              # the next `check` replaces this one
             return
@@ -627,6 +669,7 @@ class Parent:
 
     def close(self) -> None:
         """Close the listening sockets, and remove the pid file if this process wrote it."""
+        self._end_trial()
         for slot in self.slots:
             slot.kill(signal.SIGKILL)   # only after an error of the parent itself
         self._shared.close()

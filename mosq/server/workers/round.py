@@ -15,8 +15,8 @@ LIMIT_S = 30.0                  # a file that never ends must not keep the paren
 
 
 class Round:
-    """One reload, from `check` to the decision. The workers that take part are those that serve clients at its begin;
-    no worker starts while it runs."""
+    """One reload, from `check` to the decision. The workers that take part are those that serve clients at its begin,
+    or a process that only checks the configuration if there is none; no worker starts while it runs."""
 
     def __init__(self, number: int, config: "Config", content: str, reloads: int, slots: "Iterable[Slot]",
                  now_s: float) -> None:
@@ -26,7 +26,7 @@ class Round:
         self.config, self.limit_s = config, now_s + LIMIT_S
         self.error, self.status = "", 0
         self.changed = False            # a file has changed since the parent has read it
-        self._slots = [slot for slot in slots if slot.ready]
+        self._slots = list(slots)
         self._open = {slot.place for slot in self._slots}
         self._send("check", content=content, state=state_of(config))
 
@@ -55,7 +55,8 @@ class Round:
         if self._open and now_s < self.limit_s and not self.error:
             return False
         if self._open and not self.error:
-            self.error = f"Worker {min(self._open) + 1} did not answer within {LIMIT_S:.0f} seconds"
+            late = min((slot for slot in self._slots if slot.place in self._open), key=lambda slot: slot.place)
+            self.error = f"{late.name} did not answer within {LIMIT_S:.0f} seconds"
         return True
 
     def tell(self) -> None:

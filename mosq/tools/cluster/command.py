@@ -71,8 +71,8 @@ Examples:
   mosq cluster leave redis://redis.example node-b --secret-file /etc/mosq/secret
 
 \b
-The other nodes start the workers of NODE, one after another. MQTT 5 clients of a worker that moves get
-DISCONNECT 0x9C (use another server), with the node's cluster_reference if it has one; the connections
+NODE stops all its workers at once, and the other nodes start them. MQTT 5 clients of a worker that moves get
+DISCONNECT 0x9C (use another server), with the cluster_reference of NODE if it has one; the connections
 of other clients are closed. The process of NODE goes on without workers, and refuses connections, until
 `mosq cluster join`, or until it is started again.
 
@@ -155,6 +155,7 @@ def status(                             # parameters: one for each option of the
         secret_file: str | None, as_json: bool) -> None:
     """Show the nodes of the cluster in the Redis at ADDRESS, the node of each worker, and what needs attention."""
     from mosq.cluster.overview import OBSERVED_BEATS, observed, overview_of
+    from mosq.cluster.scripts import figures_of_cluster, loss_field
 
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
@@ -162,6 +163,9 @@ def status(                             # parameters: one for each option of the
         warnings = registry.check_server()
         warnings += [f"The store of worker {worker} is not in Redis any more, and it was: its keys were deleted. "
                      "Restore the data of Redis." for worker in registry.missing_stores(facts)]
+        warnings += [f"Worker {worker} may have lost acknowledged messages: {text}. To remove this line: "
+                     f"redis-cli HDEL '{figures_of_cluster(cluster_name)}' '{loss_field(worker - 1)}'"
+                     for worker, text in registry.losses().items()]
         announce(f"Watching the nodes for up to {OBSERVED_BEATS * facts.terms.beat_s:g} seconds.")
         found = overview_of(cluster_name, facts, *observed(registry, facts.terms), warnings)
     if as_json:
