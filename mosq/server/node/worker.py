@@ -59,7 +59,7 @@ class NodeWorker(Worker):
         if self._wires is not None:
             self.wired = self._wires.wired(config.worker - 1, self._token, self._n)
         self._files = self._store.take(config.worker, self._token)
-        open_in_redis(engine, config, self._store.name_of(config.worker), self._files, report)
+        open_in_redis(engine, config, self._store, self._files, report)
         return True
 
     def begin(self, engine: "Engine", wake: "Callable[[], None]", own: "dict[str, Callable[[], Any]]") -> "Whole":
