@@ -3,6 +3,7 @@ Redis, not to nodes."""
 
 import time
 from contextlib import closing, contextmanager
+from itertools import count
 
 import click
 
@@ -97,6 +98,21 @@ Examples:
 Other nodes take the workers of a dead node by themselves. This command only removes its name.
 A node that lives is not removed: SIGTERM lets it leave.
 """
+WHERE_EPILOG = """\b
+Examples:
+  mosq cluster where redis://redis.example sensor-7 --secret-file /etc/mosq/secret
+  mosq ctl -i ctl-3 broker kickClient sensor-7
+
+\b
+`mosq ctl` and $CONTROL answer for the workers of one node, that of the client that asks. So a question
+about CLIENT_ID needs a client id of the same worker, which this command prints.
+
+\b
+Exit status:
+  0  the worker has a living node
+  1  it has none, or Redis does not answer
+  3  there is no such cluster, the secret is another one, or the command line is wrong
+"""
 STREAMS_EPILOG = """\b
 Examples:
   mosq cluster streams redis://redis.example /srv/streams --secret-file /etc/mosq/secret
@@ -104,7 +120,7 @@ Examples:
 
 \b
 Spark, `mosq journal` and other readers of streams take FOLDER as the folder of a broker's streams. The
-nodes keep in Redis what is not copied, or what a consumer of the copy has not done, within
+nodes keep in Redis the records that are not copied, or that a consumer of the copy has not done, within
 retain_bytes. Two copies need different names (--as). `--forget` ends a copy: the nodes wait for it no
 more.
 
@@ -283,6 +299,32 @@ def forget(address: str, cluster_name: str, password_file: str | None, secret_fi
         if status != DONE:
             raise AwayError("the cluster was removed from Redis, or created again")
     click.echo(f"The node {node} is forgotten.")
+
+
+@cluster.command(epilog=WHERE_EPILOG)
+@of_redis
+@click.argument("client_id")
+@click.pass_context
+def where(                              # parameters: one for each option of the command
+        context: click.Context, /, address: str, cluster_name: str, password_file: str | None,
+        secret_file: str | None, client_id: str) -> None:
+    """Show which worker and which node of the cluster in the Redis at ADDRESS have the client CLIENT_ID."""
+    from mosq.cluster.overview import observed, overview_of
+    from mosq.engine import worker_place
+
+    place = Place(address, cluster_name, password_file, secret_file)
+    with answering():
+        facts, registry = place.existing()
+        table = overview_of(cluster_name, facts, *observed(registry, facts.terms), []).table
+
+    def worker_of(name: str) -> int:
+        return worker_place(facts.key, name.encode(), facts.workers)
+
+    worker = worker_of(client_id)
+    beside = next(name for n in count(1) if worker_of(name := f"ctl-{n}") == worker)
+    click.echo(f"{client_id}: worker {worker + 1}, {f'node {table[worker]}' if table[worker] else 'without a node'}. "
+               f"A client with the id {beside} is at the same worker.")
+    context.exit(EXIT_OK if table[worker] else EXIT_TROUBLE)
 
 
 @cluster.command(epilog=STREAMS_EPILOG)

@@ -49,7 +49,7 @@ class RemoteFile(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """What one round has done."""
+    """The result of one round."""
 
     n_bytes: int
     behind: list[str]               # parts that Redis has less far than the copy
