@@ -4,7 +4,8 @@ Programs that people use read them (`mosq cluster check`, $SYS, /metrics); no no
     {"token": TOKEN, "routes": [NUMBER, DIGEST], "links": {"PLACE": [CONNECTED, NUMBER, DIGEST], ...}, "lag_ms": MS,
      "counts": {NAME: NUMBER, ...}}
 
-A DIGEST is the sum of the hashes of all filters. The counts have the names of COUNTS; earlier versions wrote none. The figures of a worker count only with the token that is in force.
+A DIGEST is the sum of the hashes of all filters. The counts have the names of COUNTS; earlier versions wrote none. The
+figures of a worker count only with the token that is in force.
 """
 
 import json
