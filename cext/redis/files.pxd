@@ -4,6 +4,9 @@
 # `replicas` of its replicas, have all of them. After a lost connection the operations that are not confirmed are sent again; Redis
 # does each number once. The token in each operation is that of the owner: after another process has taken the store with a
 # greater one, Redis refuses all operations of this process.
+#
+# Files in a folder named `consumers` are an exception: other programs write them, into a hash of their own, and this process only
+# reads them. Listing such a folder takes their present content.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.redis.blocks cimport Blocks
 from cext.redis.connection cimport REDIS_WHY_MAX, Redis
@@ -20,6 +23,7 @@ ctypedef struct LogFile:
     uint64_t content
     uint64_t size
     uint32_t descriptors
+    char* data                  # the content of a file of another program; NULL = the content is in Redis
 
 ctypedef struct LogOperation:
     LogOperation* next
@@ -39,7 +43,7 @@ ctypedef struct Confirmations:
 ctypedef struct RemoteFiles:
     Redis* redis
     Redis watch                 # a connection of its own, which asks how much memory Redis uses; the texts belong to `redis`
-    char keys[4][320]           # head, names, gone, beginning of a content's key
+    char keys[5][320]           # head, names, gone, beginning of a content's key, files of other programs
     char owner[33]
     char owner_before[33]       # from which this process has taken the store; "" = the store is new
     char shas[3][41]            # of the functions in Redis: claim, apply, read

@@ -506,6 +506,7 @@ cdef void file_remove(RemoteFiles* f, LogFile* file) noexcept nogil:
         at = &at[0].next
     at[0] = file.next
     free(file.name)
+    free(file.data)
     free(file)
 
 
@@ -589,13 +590,30 @@ cdef bint is_read_behind(const RemoteFiles* f, const LogFile* file, uint64_t beg
     return 0
 
 
+cdef redisReply* log_ask(RemoteFiles* f, int n, const char** words, const size_t* lengths, int* error) noexcept nogil:
+    """Send a question behind all operations, and return its reply. NULL = failed, with the -errno."""
+    cdef redisReply* reply
+    if f.state == LOG_OPEN:
+        operations_send(f, UINT64_MAX)
+    if f.redis.c == NULL or not redis_append(f.redis, n, words, lengths):
+        error[0] = log_disconnected(f)
+        return NULL
+    error[0] = operations_drain(f, sent_number(f))
+    if error[0] == -ENOTCONN or error[0] == -ESTALE:
+        return NULL
+    reply = redis_reply(f.redis)
+    if reply == NULL:
+        error[0] = log_disconnected(f)
+    return reply
+
+
 cdef int64_t read_once(RemoteFiles* f, const LogFile* file, void* p, uint64_t n, uint64_t at) noexcept nogil:
     cdef const char* words[8]
     cdef size_t lengths[8]
     cdef char texts[4][352]
     cdef redisReply* reply
     cdef int64_t got = 0
-    cdef int i
+    cdef int i, failed = 0
     snprintf(texts[0], sizeof(texts[0]), "%s%lu", <const char*>f.keys[3], <unsigned long>file.content)
     snprintf(texts[1], sizeof(texts[1]), "%lu", <unsigned long>f.token)
     snprintf(texts[2], sizeof(texts[2]), "%lu", <unsigned long>at)
@@ -608,16 +626,9 @@ cdef int64_t read_once(RemoteFiles* f, const LogFile* file, void* p, uint64_t n,
         words[4 + i] = texts[i]
     for i in range(8):
         lengths[i] = strlen(words[i])
-    if f.state == LOG_OPEN:
-        operations_send(f, UINT64_MAX)
-    if f.redis.c == NULL or not redis_append(f.redis, 8, words, lengths):
-        return log_disconnected(f)
-    got = operations_drain(f, sent_number(f))
-    if got == -ENOTCONN or got == -ESTALE:
-        return got
-    reply = redis_reply(f.redis)
+    reply = log_ask(f, 8, words, lengths, &failed)
     if reply == NULL:
-        return log_disconnected(f)
+        return failed
     if reply.type == REDIS_REPLY_STRING:
         # while Redis is full, some operations wait; all other bytes can be read
         got = -ENOSPC if f.state == LOG_FULL and is_read_behind(f, file, at, at + n) else <int64_t>min(<uint64_t>reply.len, n)
@@ -679,6 +690,9 @@ cdef int64_t log_pread(void* ctx, int fd, void* p, uint64_t n, uint64_t at) noex
     if at >= file.size or n == 0:
         return 0
     n = min(min(n, file.size - at), <uint64_t>READ_BYTES)
+    if file.data != NULL:
+        memcpy(p, file.data + at, <size_t>n)
+        return <int64_t>n
     # While Redis is full, bytes beside those that are read may wait for their write. Before its first sync this process reads each
     # byte from Redis, so that a start without Redis fails.
     if n <= SMALL_BYTES and f.state == LOG_OPEN and f.safe > f.claimed_number:
@@ -793,13 +807,89 @@ cdef int log_mkdir(void* ctx, const char* path) noexcept nogil:
     return 0                            # a folder is the beginning of names
 
 
+# ---- files of other programs
+
+cdef bint is_in(const LogFile* file, const char* folder, size_t n) noexcept nogil:
+    return file.name != NULL and strncmp(file.name, folder, n) == 0 and file.name[n] == c'/' and strchr(file.name + n + 1, c'/') == NULL
+
+
+cdef bint is_of_others(const char* folder, size_t n) noexcept nogil:
+    return n > 10 and strcmp(folder + n - 10, b"/consumers") == 0
+
+
+cdef void others_forget(RemoteFiles* f, const char* folder, size_t n) noexcept nogil:
+    cdef LogFile* file = f.files
+    cdef LogFile* following
+    while file != NULL:
+        following = file.next
+        if file.data != NULL and file.descriptors == 0 and is_in(file, folder, n):
+            file_remove(f, file)
+        file = following
+
+
+cdef int other_add(RemoteFiles* f, const redisReply* name, const redisReply* content) noexcept nogil:
+    cdef LogFile* file = file_add(f, name.str, 0, content.len)
+    if file == NULL:
+        return -ENOMEM
+    file.data = <char*>malloc(content.len + 1)
+    if file.data == NULL:
+        file_remove(f, file)
+        return -ENOMEM
+    memcpy(file.data, content.str, content.len)
+    return 0
+
+
+cdef int others_once(RemoteFiles* f, const char* folder, size_t n) noexcept nogil:
+    cdef const char* words[2]
+    cdef size_t lengths[2]
+    cdef redisReply* reply
+    cdef LogFile named
+    cdef size_t i
+    cdef int got = 0
+    words[0] = b"HGETALL"
+    words[1] = f.keys[4]
+    lengths[0] = 7
+    lengths[1] = strlen(f.keys[4])
+    reply = log_ask(f, 2, words, lengths, &got)
+    if reply == NULL:
+        return got
+    if reply.type != REDIS_REPLY_ARRAY:
+        got = log_refused(f, text_in(reply))
+        freeReplyObject(reply)
+        return got
+    got = 0
+    others_forget(f, folder, n)
+    for i in range(0, reply.elements - reply.elements % 2, 2):
+        named.name = reply.element[i].str
+        if got == 0 and is_in(&named, folder, n) and file_named(f, named.name) == NULL:
+            got = other_add(f, reply.element[i], reply.element[i + 1])
+    freeReplyObject(reply)
+    return got
+
+
+cdef int others_read(RemoteFiles* f, const char* folder, size_t n) noexcept nogil:
+    """Take the present files of a folder that other programs write. Return 0 or -errno."""
+    cdef int _tries, got = -ENOTCONN
+    if f.state == LOG_ENDED:
+        return -ESTALE
+    for _tries in range(TRIES):
+        got = log_connect(f) if f.redis.c == NULL else 0
+        if got < 0:
+            return got
+        got = others_once(f, folder, n)
+        if got != -ENOTCONN:
+            return got
+    return got
+
+
 cdef int log_names(void* ctx, const char* path, file_name_fn each, void* arg) noexcept nogil:
     cdef RemoteFiles* f = <RemoteFiles*>ctx
-    cdef LogFile* file = f.files
+    cdef LogFile* file
     cdef size_t n = strlen(path)
-    cdef int stop = 0
+    cdef int stop = others_read(f, path, n) if is_of_others(path, n) else 0
+    file = f.files
     while file != NULL and stop == 0:
-        if file.name != NULL and strncmp(file.name, path, n) == 0 and file.name[n] == c'/' and strchr(file.name + n + 1, c'/') == NULL:
+        if is_in(file, path, n):
             stop = each(arg, file.name + n + 1)
         file = file.next
     return stop
@@ -904,6 +994,7 @@ cdef bint keys_make(RemoteFiles* f, const char* name) noexcept nogil:
     snprintf(f.keys[1], sizeof(f.keys[1]), "mosq:{%s}:names", name)
     snprintf(f.keys[2], sizeof(f.keys[2]), "mosq:{%s}:gone", name)
     snprintf(f.keys[3], sizeof(f.keys[3]), "mosq:{%s}:f:", name)
+    snprintf(f.keys[4], sizeof(f.keys[4]), "mosq:{%s}:others", name)
     for i in range(16):
         snprintf(f.owner + 2 * i, 3, "%02x", random[i])
     return 1

@@ -96,6 +96,7 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.clientid_prefixes = view_keep(keep, s.get("clientid_prefixes") or "")
     t.version = view_keep(keep, s.get("version") or "mosq")
     t.server_reference = view_keep(keep, s.get("cluster_reference") or "")
+    t.node = view_keep(keep, s.get("cluster_node") or "")
     t.overflow = choice(s, "queue_overflow", "drop_newest", OVERFLOWS)
     shares_read(t, s.get("shared_strategy") or "", keep)
     durabilities_read(t, s.get("durability_topic") or "", keep)

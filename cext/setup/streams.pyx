@@ -68,7 +68,8 @@ cdef int parts_read(Broker* b, Stream* s, str name, list parts) except -1:
 cdef list streams_open(Broker* b, list specs):
     """Open streams and return what was found, one entry per stream. Each spec is a dict: name, filters, options of the journal; events: it is the
     stream of events; folder: that of its journal, if it is not in the store's; id: that of the
-    stream, if its journal begins now; parts: see parts_read, none: one; left: it is a part without a writer. Raise OSError with a text for users."""
+    stream, if its journal begins now; parts: see parts_read ([]: clients cannot subscribe to the stream), none: one; left: it is a part without a
+    writer. Raise OSError with a text for users."""
     cdef char why[STREAM_WHY_MAX]
     cdef JournalOptions options
     cdef JournalFound found
@@ -110,7 +111,7 @@ cdef list streams_open(Broker* b, list specs):
                 raise ValueError(f"{f!r} is no filter for a stream")
         out.append(stream_found(spec["name"], &found, s.journal.n_shards))
     for i, spec in enumerate(specs):
-        if spec.get("parts"):
+        if "parts" in spec:
             parts_read(b, streams_of(b).at[i], spec["name"], spec["parts"])
         elif not spec.get("events") and not spec.get("left") and part_add(b, streams_of(b).at[i], 0, streams_of(b).at[i], b"", 0, b"") != 0:
             raise MemoryError

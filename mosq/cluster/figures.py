@@ -1,9 +1,11 @@
 """The figures that a worker notes in Redis about itself: its routes, its links, and how far its store lags behind.
 Programs that people use read them (`mosq cluster check`, $SYS, /metrics); no node acts on them.
 
-    {"token": TOKEN, "routes": [NUMBER, DIGEST], "links": {"PLACE": [CONNECTED, NUMBER, DIGEST], ...}, "lag_ms": MS}
+    {"token": TOKEN, "routes": [NUMBER, DIGEST], "links": {"PLACE": [CONNECTED, NUMBER, DIGEST], ...}, "lag_ms": MS,
+     "counts": {NAME: NUMBER, ...}}
 
-A DIGEST is the sum of the hashes of all filters. The figures of a worker count only with the token that is in force.
+A DIGEST is the sum of the hashes of all filters. The counts have the names of COUNTS; earlier versions wrote none. The
+figures of a worker count only with the token that is in force.
 """
 
 import json
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from mosq.cluster.entries import Entry
 
 DOWN_MAX = 100                  # links that an overview names
+COUNTS = {"clients": "clients_connected", "sessions": "clients_total", "subscriptions": "subscriptions"}  # of the stats
 
 
 class Routes(NamedTuple):
@@ -40,15 +43,18 @@ class Figures(NamedTuple):
     routes: Routes              # that it has announced
     links: dict[int, Link]      # by the place of the other worker
     lag_ms: int                 # for so long its store has committed nothing although something waits; 0: all is well
+    counts: dict[str, int]
 
 
-def text_of(token: int, links: "Iterable[Mapping[str, int]]", lag_ms: int) -> str:
-    """Return the figures of a worker as they are written. `links`: Engine.link_figures()."""
+def text_of(token: int, links: "Iterable[Mapping[str, int]]", lag_ms: int, stats: "Mapping[str, int]") -> str:
+    """Return the figures of a worker as they are written. `links`: Engine.link_figures(); `stats`: Engine.stats()."""
     own, to = (0, 0), {}
     for link in links:
         own = link["own_routes"], link["own_digest"]
         to[str(link["place"])] = [int(link["connected"]), link["routes"], link["routes_digest"]]
-    return json.dumps({"token": token, "routes": own, "links": to, "lag_ms": lag_ms}, separators=(",", ":"))
+    counts = {name: stats[key] for name, key in COUNTS.items()}
+    return json.dumps({"token": token, "routes": own, "links": to, "lag_ms": lag_ms, "counts": counts},
+                      separators=(",", ":"))
 
 
 def figures_of(text: str) -> Figures:
@@ -58,7 +64,8 @@ def figures_of(text: str) -> Figures:
         links = {int(place): Link(bool(up), Routes(int(number), int(digest)))
                  for place, (up, number, digest) in found["links"].items()}
         number, digest = found["routes"]
-        return Figures(int(found["token"]), Routes(int(number), int(digest)), links, int(found["lag_ms"]))
+        counts = {name: int(found.get("counts", {}).get(name, 0)) for name in COUNTS}
+        return Figures(int(found["token"]), Routes(int(number), int(digest)), links, int(found["lag_ms"]), counts)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"damaged figures: {error!r}") from None
 
@@ -86,4 +93,6 @@ def overview(nodes: "Mapping[str, str]", owners: "Sequence[Entry | None]",
     up = sum(link.connected for one in figures.values() for link in one.links.values())
     return {"nodes": dict(sorted(nodes.items())), "workers": [None if one is None else one.name for one in owners],
             "links_up": up, "links_down": len(down), "down": down[:DOWN_MAX],
-            "lag_ms": {str(worker + 1): one.lag_ms for worker, one in figures.items()}}
+            "lag_ms": {str(worker + 1): one.lag_ms for worker, one in figures.items()},
+            "counts": {name: sum(one.counts[name] for one in figures.values()) for name in COUNTS},
+            "clients": {str(worker + 1): one.counts["clients"] for worker, one in figures.items()}}

@@ -16,9 +16,14 @@ All keys of a cluster have one hash tag:
 Lua. Each script gets these keys, and the id of the cluster in front of its own arguments.
 """
 
+import hashlib
+
 SEGMENT = "/segment."           # in the name of each file of a log
 ID_CHARACTERS = 8               # of the cluster's id in the name of a store
 LOSS = "lost "                  # with the number of a worker: a field of the figures
+STORE_FOLDER = "/store"         # of the files of a worker's store, whose names are fields of a hash
+STREAMS_FOLDER = f"{STORE_FOLDER}/streams"
+STREAM_ID_BYTES = 16
 
 _CHECK = """
 local id = redis.call('HGET', KEYS[1], 'id')
@@ -141,6 +146,20 @@ end
 return {redis.call('HGETALL', KEYS[1]), redis.call('HKEYS', KEYS[3]), files}
 """
 
+# prefix of the contents, begin of a name: the files of a worker whose names begin so, and their lengths. Those that end
+# with one of the names of a mark (cext/journal) come with their content, so that it belongs to the others
+FILES = """
+local names, found = redis.call('HGETALL', KEYS[1]), {}
+for i = 1, #names, 2 do
+    if string.sub(names[i], 1, #ARGV[2]) == ARGV[2] then
+        local content = ARGV[1] .. names[i + 1]
+        local mark = string.match(names[i], '/mark%.[ab]$') and redis.call('GET', content) or ''
+        found[#found + 1] = {names[i], content, redis.call('STRLEN', content), mark}
+    end
+end
+return found
+"""
+
 
 def keys_of(cluster: str) -> list[str]:
     """Return the keys of a cluster, in the order in which the scripts expect them."""
@@ -162,6 +181,16 @@ def head_of(store: str) -> str:
 def keys_of_store(store: str) -> list[str]:
     """Return the keys of a worker's store, in the order in which STORE expects them, and the prefix of its contents."""
     return [f"mosq:{{{store}}}:{name}" for name in ("head", "names", "gone", "f:")]
+
+
+def others_of(store: str) -> str:
+    """Return the key of the files that other programs write for a worker (cext/redis/files.pxd)."""
+    return f"mosq:{{{store}}}:others"
+
+
+def stream_id(id: str, name: str) -> str:
+    """Return the id that all parts of a stream have, in hexadecimal digits. `id`: of the cluster."""
+    return hashlib.blake2b(f"{id} {name}".encode(), digest_size=STREAM_ID_BYTES).hexdigest()
 
 
 def store_mark(worker: int) -> str:

@@ -87,9 +87,9 @@ def _not_in_a_cluster(config: "Config") -> "Iterator[tuple[str, Origin | None]]"
         yield (f"'cluster' needs a store, because its workers move with their stores. Expected {wanted} as well.",
                origins.get("durability" if config.durability == "none" else "persistence", origins.get("cluster")))
     for name in ("stream", "stream_events"):
-        if getattr(config, name):
-            yield (f"'{name}' cannot be used with 'cluster' yet: no program could read a stream in Redis. Expected a "
-                   "configuration without it.", origins.get(name))
+        if any(not {"retain_age", "retain_bytes"}.intersection(line.split()) for line in getattr(config, name)):
+            yield (f"'{name}' of a node needs a limit, because the stream is in the memory of Redis. Expected "
+                   "`retain_age TIME` or `retain_bytes SIZE` at the end of the line.", origins.get(name))
     for bridge in config.bridges:
         if not (bridge.local_clientid and bridge.remote_clientid):
             yield (f"The bridge '{bridge.name}' needs client ids that are the same on all nodes. Expected lines "

@@ -77,6 +77,7 @@ def engine_settings(config: Config, mask: int) -> "dict[str, SettingValue]":
     settings["takeover_will"] = "none" if config.compat else config.takeover_will
     settings["tls_keylog"] = config.tls_keylog or ""
     settings["cluster_reference"] = config.cluster_reference or ""
+    settings["cluster_node"] = (config.cluster_node or "") if config.cluster is not None else ""
     settings["log_mask"] = mask
     settings["descriptors_reserved"] = descriptors_reserved(config)
     settings["control_loopback"] = int(config.control_loopback or config.local_only)

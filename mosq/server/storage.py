@@ -81,11 +81,7 @@ def open_store(engine: "Engine", config: "Config", report: "Callable[[int, str],
         streams = _placed(config, streams)
     found = engine.persist(directory, config.durability, config.durability_interval, streams=streams)
     report_store(directory, config, found, report)
-    for stream, spec in zip(found["streams"], streams, strict=True):
-        shards = "1 shard" if stream["shards"] == 1 else f"{stream['shards']} shards"
-        report(INFORMATION, f"Stream {stream['name']}: {shards} in {spec['folder']}.")
-        for line in stream_losses(stream):
-            report(WARNING, f"Warning: {line}")
+    report_streams(found, streams, report)
 
 
 def report_store(directory: str, config: "Config", found: "dict[str, Any]",
@@ -96,6 +92,16 @@ def report_store(directory: str, config: "Config", found: "dict[str, Any]",
                         f"(durability {config.durability}).")
     for line in losses(directory, found):
         report(WARNING, f"Warning: {line}")
+
+
+def report_streams(found: "dict[str, Any]", streams: "list[dict[str, Any]]",
+                   report: "Callable[[int, str], None]") -> None:
+    """Report the streams that were opened, and what they have lost."""
+    for stream, spec in zip(found["streams"], streams, strict=True):
+        shards = "1 shard" if stream["shards"] == 1 else f"{stream['shards']} shards"
+        report(INFORMATION, f"Stream {stream['name']}: {shards} in {spec['folder']}.")
+        for line in stream_losses(stream):
+            report(WARNING, f"Warning: {line}")
 
 
 def attach_store(engine: "Engine", config: "Config", report: "Callable[[int, str], None]") -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -176,11 +178,26 @@ def test_each_worker_publishes_the_state_of_the_cluster(linked: Linked) -> None:
                 "workers/elsewhere": "1", "links/up": "2", "links/down": "0", **{f"workers/{number}/node": name for name, node in
                                                                                  (("a", first), ("b", second)) for number in node.pids()}}
     for node in (first, second):
-        client = node.pinned(own_id(linked, node, "sys"))
+        client = node.pinned(own_id(linked, node, "sys"))       # and stays, so the second node has one client more
         client.send(Subscribe(1, (("$SYS/broker/cluster/#", 0),)))
         shown = Shown(client)
-        shown.wait_for({**expected, "node": node.name, "workers/1/lag": "0", "workers/2/lag": "0"})
+        clients = str([first, second].index(node) + 1)
+        shown.wait_for({**expected, "node": node.name, "workers/1/lag": "0", "workers/2/lag": "0", "clients/connected": clients,
+                        "clients/total": clients, "subscriptions/count": clients, **{f"workers/{number}/clients": "1" for number in node.pids()}})
         assert 0 < float(shown.topics["lease/left"]) <= linked.facts.terms.lease_s
+
+
+def test_a_client_at_another_node_is_found_and_disconnected(linked: Linked, run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    (tmp_path / "acl").write_text("topic readwrite $CONTROL/mosq/#\n")
+    first, second = shared_out(linked, f"enable_control_api true\nacl_file {tmp_path}/acl\n")
+    [number] = second.pids()
+    client_id = own_id(linked, second, "x")
+    client = connect(first, client_id, 5)
+    status, out, _ = run("where", client_id)
+    beside = re.fullmatch(rf"{client_id}: worker {number}, node b\. A client with the id (ctl-\d+) is at the same worker\.\n", out)
+    assert status == 0 and beside, out
+    assert main(["ctl", "-h", first.host, "-p", str(first.port), "-i", beside[1], "broker", "kickClient", client_id]) == 0
+    assert isinstance(client.read_packet(), Disconnect)
 
 
 @pytest.fixture
@@ -233,7 +250,8 @@ class Watched:
 
 def test_metrics_and_lines_of_the_log_show_the_cluster(linked: Linked, watched: Watched) -> None:
     watched.wait_metrics({'mosq_cluster_node_up{node="a"}': 1, 'mosq_cluster_node_up{node="b"}': 1, "mosq_cluster_links_up": 2,
-                          "mosq_cluster_links_down": 0, 'mosq_cluster_commit_lag_seconds{worker="1"}': 0,
+                          "mosq_cluster_links_down": 0, "mosq_cluster_clients_connected": 0, "mosq_cluster_sessions": 0, "mosq_cluster_subscriptions": 0,
+                          'mosq_cluster_commit_lag_seconds{worker="1"}': 0,
                           'mosq_cluster_commit_lag_seconds{worker="2"}': 0,
                           **{f'mosq_cluster_worker_up{{node="{name}",worker="{number}"}}': 1 for number, name in watched.owner.items()}})
     found = watched.metrics()
@@ -289,7 +307,9 @@ class Shown:
 
 def test_a_worker_without_a_node_and_a_silent_node_are_shown() -> None:
     topics = topics_of({"cluster": "c", "node": "a", "nodes": {"a": "lives", "b": "silent"}, "workers": ["a", None], "links_up": 0, "links_down": 1,
-                        "down": [[1, 2]], "lag_ms": {"1": 250}, "lease_s": 3.14})
+                        "down": [[1, 2]], "lag_ms": {"1": 250}, "lease_s": 3.14,
+                        "counts": {"clients": 4, "sessions": 6, "subscriptions": 9}, "clients": {"1": 4}})
     assert topics == {"name": "c", "node": "a", "nodes/count": "1", "nodes/a/state": "lives", "nodes/b/state": "silent", "workers/count": "2",
                       "workers/here": "1", "workers/elsewhere": "0", "workers/1/node": "a", "workers/2/node": "-", "workers/1/lag": "0.25",
-                      "lease/left": "3.1", "links/up": "0", "links/down": "1"}
+                      "lease/left": "3.1", "links/up": "0", "links/down": "1", "workers/1/clients": "4", "clients/connected": "4",
+                      "clients/total": "6", "subscriptions/count": "9"}

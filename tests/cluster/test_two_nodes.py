@@ -50,9 +50,9 @@ def linked() -> Iterator[Linked]:
             running.close()
 
 
-def shared_out(linked: Linked) -> tuple[Node, Node]:
+def shared_out(linked: Linked, config: str = "") -> tuple[Node, Node]:
     """Start two nodes, and return them when each of them has one worker that serves clients."""
-    first, second = linked.node("a"), linked.node("b")
+    first, second = linked.node("a", config), linked.node("b", config)
     first.spawn()
     until(lambda: len(linked.tokens()) == WORKERS, first.log)
     second.spawn()

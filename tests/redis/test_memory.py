@@ -61,7 +61,7 @@ def fill(pub: Wire, numbers: itertools.count[int]) -> list[int]:
     """Publish until a message is refused. Return the numbers of those that were accepted."""
     accepted = []
     for n in numbers:
-        if code := publish(pub, n):
+        if (code := publish(pub, n)) >= 0x80:
             assert code == QUOTA_EXCEEDED
             return accepted
         accepted.append(n)
@@ -141,4 +141,22 @@ def test_a_publisher_of_mqtt_3_waits_until_there_is_room() -> None:
             assert read_all(plane, n + 1) == [*accepted, n]
             assert isinstance(old.read_packet(), Puback)
             assert read_all(plane, 1) == [n + 1]
+        log.close()
+
+
+def test_records_that_no_client_waits_for_are_lost_before_redis_is_full() -> None:
+    with Server(f"maxmemory {MEMORY}") as server:
+        log = server.files()
+        with plane_on(log, streams=[{"name": "s", "filters": ["a/#"], "retain_bytes": 1 << 40}]) as plane:
+            pub = connected(plane, "pub")
+            assert len(fill(pub, itertools.count())) > 3000
+            assert plane.stats()["disk_trouble"] == 1 | 8
+            before = used(server)
+            for _ in range(5000):                   # more than there is room for
+                pub.send(Publish("a/b", bytes(PAYLOAD)))
+            pub.send(Pingreq())
+            assert isinstance(pub.read_packet(), Pingresp)
+            plane.until(lambda: any("Warning: stream s: Redis is nearly full; messages for which no client waits" in line for line in plane.lines))
+            assert used(server) < before + (MEMORY // 20)
+            assert not [line for line in plane.lines if "is full" in line]
         log.close()

@@ -97,3 +97,4 @@ ctypedef struct Settings:
     View clientid_prefixes              # empty: any
     View version                        # "mosq version X"
     View server_reference               # for clients whose worker moves to another node; empty: none
+    View node                           # name of this node of a cluster, in events; empty: none. It needs no escape in JSON

@@ -14,6 +14,7 @@ from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport ADDRESS_TEXT_MAX, END_ERRNO, END_LOST, END_NORMAL, END_WITH_WILL, client_address
 from cext.broker.core.client_state cimport CF_BRIDGE, CF_REMOTE_BRIDGE, Client
+from cext.broker.core.workers cimport workers_of
 from cext.broker.persist.streams cimport stream_event
 from cext.codec.reason cimport RC_DISCONNECT_WITH_WILL, RC_SESSION_TAKEN_OVER, RC_SUCCESS, RC_UNSPECIFIED
 from cext.journal.record cimport (
@@ -23,7 +24,8 @@ from cext.journal.record cimport (
 from cext.session.session cimport Session
 
 cdef enum:
-    EVENT_PAYLOAD_MAX = 256
+    EVENT_PAYLOAD_MAX = 384
+    NODE_TEXT_MAX = 128
 
 
 cdef inline View no_view() noexcept nogil:
@@ -48,6 +50,15 @@ cdef void event_put(Broker* b, uint8_t kind, const Session* s, View topic, uint8
     stream_event(b, kind, topic, id, user, reason, payload)
 
 
+cdef void event_node_text(Broker* b, char* out) noexcept nogil:
+    """Write the members that name the process in a cluster, with a comma in front; nothing elsewhere. `out` has NODE_TEXT_MAX bytes."""
+    cdef const View* node = &b.settings.node
+    out[0] = 0
+    if node.n:
+        snprintf(out, NODE_TEXT_MAX, ",\"node\":\"%.*s\",\"worker\":%d", <int>node.n, <const char*>node.p,
+                 <int>(workers_of(b).place + 1 if workers_of(b) != NULL else 1))
+
+
 # ---------------------------------------------------------------- connections
 
 cdef const char* role_of(const Client* c) noexcept nogil:
@@ -59,22 +70,27 @@ cdef const char* role_of(const Client* c) noexcept nogil:
 cdef void event_connected_write(Broker* b, Client* c, bint clean, bint present) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
     cdef char text[EVENT_PAYLOAD_MAX]
+    cdef char node[NODE_TEXT_MAX]
     client_address(c, where, sizeof(where))
+    event_node_text(b, node)
     event_put(b, JOURNAL_CONNECT, c.session, no_view(), RC_SUCCESS, text, snprintf(
-        text, sizeof(text), "{\"version\":%d,\"clean\":%s,\"keepalive_s\":%d,\"expiry_s\":%u,\"present\":%s,\"role\":\"%s\",\"address\":\"%s\",\"listener\":%d}",
+        text, sizeof(text), "{\"version\":%d,\"clean\":%s,\"keepalive_s\":%d,\"expiry_s\":%u,\"present\":%s,\"role\":\"%s\",\"address\":\"%s\",\"listener\":%d%s}",
         <int>c.version, <const char*>b"true" if clean else <const char*>b"false", <int>c.keepalive_s, <unsigned int>c.session.expiry_s,
-        <const char*>b"true" if present else <const char*>b"false", role_of(c), <const char*>where, <int>c.listener.port))
+        <const char*>b"true" if present else <const char*>b"false", role_of(c), <const char*>where, <int>c.listener.port,
+        <const char*>node))
 
 
 cdef void event_refused_write(Broker* b, Client* c, uint8_t rc) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
     cdef char text[EVENT_PAYLOAD_MAX]
     cdef View payload
+    cdef char node[NODE_TEXT_MAX]
     cdef View id = b.log.connecting if b.log.connecting.p != NULL else no_view()
     client_address(c, where, sizeof(where))
+    event_node_text(b, node)
     payload.p = <const uint8_t*>text
-    payload.n = <uint32_t>snprintf(text, sizeof(text), "{\"version\":%d,\"address\":\"%s\",\"listener\":%d}", <int>c.version, <const char*>where,
-                                   <int>c.listener.port)
+    payload.n = <uint32_t>snprintf(text, sizeof(text), "{\"version\":%d,\"address\":\"%s\",\"listener\":%d%s}", <int>c.version, <const char*>where,
+                                   <int>c.listener.port, <const char*>node)
     stream_event(b, JOURNAL_CONNECT, no_view(), id, no_view(), rc or RC_UNSPECIFIED, payload)
 
 
@@ -121,5 +137,8 @@ cdef void event_expired_write(Broker* b, const Session* s) noexcept nogil:
 
 cdef void event_started_write(Broker* b, uint64_t n_sessions, uint64_t n_subscriptions) noexcept nogil:
     cdef char text[EVENT_PAYLOAD_MAX]
+    cdef char node[NODE_TEXT_MAX]
+    event_node_text(b, node)
     event_put(b, JOURNAL_START, NULL, no_view(), RC_SUCCESS, text, snprintf(
-        text, sizeof(text), "{\"sessions\":%llu,\"subscriptions\":%llu}", <unsigned long long>n_sessions, <unsigned long long>n_subscriptions))
+        text, sizeof(text), "{\"sessions\":%llu,\"subscriptions\":%llu%s}", <unsigned long long>n_sessions, <unsigned long long>n_subscriptions,
+        <const char*>node))

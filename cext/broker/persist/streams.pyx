@@ -15,7 +15,7 @@ from cext.base.clock cimport clock_wall_us
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line
-from cext.broker.core.durable cimport Durable, ON_RECORD, batch_opened, durable_lacks_memory, durable_of
+from cext.broker.core.durable cimport Durable, ON_RECORD, TROUBLE_LOW, batch_opened, durable_lacks_memory, durable_of
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.settings cimport DURABILITY_GROUP, SHARE_STREAM
@@ -46,6 +46,11 @@ cdef inline bint is_crowded(Journal* j) noexcept nogil:
     """Does half of the limit wait? The other half is for messages with an acknowledgement."""
     cdef uint64_t half = j.options.waiting_max_bytes // 2
     return j.loop.waiting_bytes > half and (not journal_room(j) or j.loop.waiting_bytes > half)
+
+
+cdef inline bint lacks_room(const Durable* d, Stream* s) noexcept nogil:
+    """Return whether records that no client waits for are lost now. The last part of Redis' memory is for its cleaning."""
+    return is_crowded(&s.journal) or d.trouble & TROUBLE_LOW != 0
 
 
 cdef inline bint is_tight(const Journal* j) noexcept nogil:
@@ -148,7 +153,7 @@ cdef bint stream_message(Broker* b, Publication* p, const Match* m, bint refusab
 cdef bint stream_append(Broker* b, Stream* s, uint32_t shard, JournalRecord* r, bint promised) noexcept nogil:
     """Append a record. Return 0 if the stream cannot accept it."""
     cdef Durable* t = durable_of(b)
-    if (not promised and is_crowded(&s.journal)) or journal_append(&s.journal, shard, r) < 0:
+    if (not promised and lacks_room(t, s)) or journal_append(&s.journal, shard, r) < 0:
         return 0
     s.records += 1
     streams_of(b).changed = 1
@@ -197,7 +202,7 @@ cdef void stream_event(Broker* b, uint8_t kind, View topic, View client_id, View
 
 
 cdef bint streams_events_fit(Broker* b) noexcept nogil:
-    return not is_crowded(&streams_of(b).events.journal)
+    return not lacks_room(durable_of(b), streams_of(b).events)
 
 
 cdef void streams_events_lose(Broker* b, uint64_t n) noexcept nogil:
@@ -255,15 +260,16 @@ cdef void stream_log_trouble(Broker* b, Stream* s) noexcept nogil:
                                           "Warning: stream %s: its retain_bytes took %llu records that a consumer had not read.",
                                           <const char*>&s.name[1], <unsigned long long>(s.stats.forced_records - s.forced_logged)))
         s.forced_logged = s.stats.forced_records
-    if s.loses and not is_crowded(&s.journal):
+    if s.loses and not lacks_room(durable_of(b), s):
         s.loses = 0
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Stream %s has room again: %llu records are not in it.", <const char*>&s.name[1],
                                          <unsigned long long>(s.lost - s.lost_logged)))
         s.lost_logged = s.lost
     elif s.lost != s.lost_logged and not s.loses:
         s.loses = 1
-        log_line(b, LOG_WARNING, snprintf(b.log.line, LOG_LINE_MAX, "Warning: stream %s: the disk does not keep up; messages for which no "
-                                          "client waits are not journalled.", <const char*>&s.name[1]))
+        log_line(b, LOG_WARNING, snprintf(b.log.line, LOG_LINE_MAX, "Warning: stream %s: %s; messages for which no client waits are not journalled.",
+                                          <const char*>&s.name[1], <const char*>b"Redis is nearly full" if durable_of(b).trouble & TROUBLE_LOW
+                                          else <const char*>b"the disk does not keep up"))
 
 
 cdef void streams_news(Broker* b) noexcept nogil:

@@ -199,3 +199,9 @@ CLUSTER = (
     ("links_down", "cluster_links_down", "Links between two workers that are not connected although both have a node. "
      "Messages wait; look at the network between the nodes, and at the log."),
 )
+# count of the overview of a cluster -> name, help
+CLUSTER_COUNTS = (
+    ("clients", "cluster_clients_connected", "Connected clients of all nodes."),
+    ("sessions", "cluster_sessions", "Sessions of all nodes, with and without a connection."),
+    ("subscriptions", "cluster_subscriptions", "Plain subscriptions of all nodes: pairs of client and filter."),
+)

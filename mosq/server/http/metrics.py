@@ -17,6 +17,7 @@ from mosq.server.admin.inspect import own_process
 from mosq.server.http.buckets import BUCKETS, PARTS, until_s
 from mosq.server.http.metric_table import (
     CLUSTER,
+    CLUSTER_COUNTS,
     COUNTER,
     DROPS,
     HISTOGRAMS,
@@ -147,6 +148,8 @@ def of_cluster(engine: "Any") -> "Iterator[Metric]":
         return
     for key, name, help in CLUSTER:
         yield _family("gauge", name, help, found[key])
+    for key, name, help in CLUSTER_COUNTS:
+        yield _family("gauge", name, help, found["counts"][key])
     yield _labelled("gauge", "cluster_node_up", "1 while the node gives signs of life.", "node",
                     {name: int(state != "silent") for name, state in found["nodes"].items()})
     family = GaugeMetricFamily("mosq_cluster_worker_up", "1 if a living node has the worker; the label has its name.",

@@ -43,4 +43,4 @@ class Reporter:
                 continue                # the loop has not begun, or has ended
             lag_s = self._lag.look(now_s(), stats["disk_waiting_bytes"], stats["disk_commits"])
             if self._channel.is_read():
-                self._channel.send({"is": "figures", "text": text_of(self._token, links, int(1000 * lag_s))})
+                self._channel.send({"is": "figures", "text": text_of(self._token, links, int(1000 * lag_s), stats)})

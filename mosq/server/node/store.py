@@ -1,21 +1,35 @@
-"""The store of a worker in Redis: its place, and how it is opened."""
+"""The store of a worker in Redis, with its parts of the streams: their place, and how they are opened."""
 
 from typing import NamedTuple
 
-from mosq.cluster.scripts import MARK, SEGMENT, head_of, keys_of, keys_of_store, store_mark, store_name
-from mosq.server.storage import report_store
+from mosq.cluster.scripts import (
+    MARK,
+    SEGMENT,
+    STORE_FOLDER,
+    STREAMS_FOLDER,
+    head_of,
+    keys_of,
+    keys_of_store,
+    store_mark,
+    store_name,
+    stream_id,
+)
+from mosq.server.settings import stream_specs
+from mosq.server.storage import report_store, report_streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from mosq._redis import LogFiles, RedisConnection
     from mosq.cluster.address import Address
     from mosq.config.model import Config
     from mosq.engine import Engine
 
-FOLDER = "/store"               # of the files, whose names are fields of a hash
 FIRST_OPERATIONS = 6            # of a new store, until its first segment has content
+SEGMENTS = 8                    # of a stream with a bound on its size, because retention removes whole segments
+SEGMENT_BYTES = 16 << 20        # of a stream at most: Redis has it in memory, also after it was read
 MARK_MS = 1000                  # for the replicas to confirm that a store was made
 
 
@@ -83,12 +97,27 @@ def _missing(connection: "RedisConnection", name: str) -> str:
     if not isinstance(number, bytes) or int(number) <= FIRST_OPERATIONS:
         return ""
     texts = [one.decode("utf-8", "replace") for one in found if isinstance(one, bytes)]
-    keys = [contents + content for file, content in zip(texts[::2], texts[1::2], strict=True) if SEGMENT in file]
+    keys = [contents + content for file, content in zip(texts[::2], texts[1::2], strict=True)
+            if file.startswith(STORE_FOLDER + SEGMENT)]
     return "" if any(connection.call("STRLEN", key) for key in keys) else (keys or [names])[0]
 
 
-def open_in_redis(engine: "Engine", config: "Config", name: str, files: "LogFiles",
+def open_in_redis(engine: "Engine", config: "Config", place: StorePlace, files: "LogFiles",
                   report: "Callable[[int, str], None]") -> None:
     """Load the contents of a store in Redis into the engine. Raises OSError."""
-    found = engine.persist(FOLDER, config.durability, config.durability_interval, files=files)
-    report_store(f"{name} in Redis", config, found, report)
+    streams = _streams(config, place.id)
+    found = engine.persist(STORE_FOLDER, config.durability, config.durability_interval, streams=streams, files=files)
+    report_store(f"{place.name_of(config.worker)} in Redis", config, found, report)
+    report_streams(found, streams, report)
+
+
+def _streams(config: "Config", id: str) -> "list[dict[str, Any]]":
+    """Return the streams as the engine takes them. No client can subscribe to them, because a node has the parts of its
+    own workers only."""
+    specs = stream_specs(config)
+    for spec in specs:
+        spec["folder"] = f"{STREAMS_FOLDER}/{spec['name']}"
+        spec["id"] = stream_id(id, spec["name"])
+        spec["parts"] = []
+        spec["segment_bytes"] = min(SEGMENT_BYTES, spec["retain_bytes"] // SEGMENTS or SEGMENT_BYTES)
+    return specs

@@ -60,7 +60,7 @@ class NodeWorker(Worker):
         if self._wires is not None:
             self.wired = self._wires.wired(config.worker - 1, self._token, self._n)
         self._files = self._store.take(config.worker, self._token)
-        open_in_redis(engine, config, self._store.name_of(config.worker), self._files, report)
+        open_in_redis(engine, config, self._store, self._files, report)
         return True
 
     def begin(self, engine: "Engine", wake: "Callable[[], None]", own: "dict[str, Callable[[], Any]]") -> "Whole":
@@ -117,6 +117,9 @@ def topics_of(overview: "Overview") -> dict[str, str]:
         "workers/elsewhere": str(sum(name is not None for name in workers) - here),
         **{f"workers/{place + 1}/node": "-" if name is None else name for place, name in enumerate(workers)},
         **{f"workers/{worker}/lag": f"{lag_ms / 1000:g}" for worker, lag_ms in lags.items()},
+        **{f"workers/{worker}/clients": str(count) for worker, count in overview["clients"].items()},
+        "clients/connected": str(overview["counts"]["clients"]), "clients/total": str(overview["counts"]["sessions"]),
+        "subscriptions/count": str(overview["counts"]["subscriptions"]),
         "lease/left": f"{overview['lease_s']:.1f}",
         "links/up": str(overview["links_up"]), "links/down": str(overview["links_down"]),
     }

@@ -2,7 +2,8 @@
 Redis, not to nodes."""
 
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from itertools import count
 
 import click
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from mosq.cluster.overview import Overview
     from mosq.cluster.registry import Facts, Registry
     from mosq.cluster.terms import Terms
+    from mosq.tools.cluster.streams import Copied, StreamCopy
 
     Command = Callable[..., Any]
 
@@ -96,6 +98,39 @@ Examples:
 \b
 Other nodes take the workers of a dead node by themselves. This command only removes its name.
 A node that lives is not removed: SIGTERM lets it leave.
+"""
+WHERE_EPILOG = """\b
+Examples:
+  mosq cluster where redis://redis.example sensor-7 --secret-file /etc/mosq/secret
+  mosq ctl -i ctl-3 broker kickClient sensor-7
+
+\b
+`mosq ctl` and $CONTROL answer for the workers of one node, that of the client that asks. So a question
+about CLIENT_ID needs a client id of the same worker, which this command prints.
+
+\b
+Exit status:
+  0  the worker has a living node
+  1  it has none, or Redis does not answer
+  3  there is no such cluster, the secret is another one, or the command line is wrong
+"""
+STREAMS_EPILOG = """\b
+Examples:
+  mosq cluster streams redis://redis.example /srv/streams --secret-file /etc/mosq/secret
+  mosq cluster streams redis://redis.example /srv/streams --once
+
+\b
+Spark, `mosq journal` and other readers of streams take FOLDER as the folder of a broker's streams. The
+nodes keep in Redis the records that are not copied, or that a consumer of the copy has not done, within
+retain_bytes. Two copies need different names (--as). `--forget` ends a copy: the nodes wait for it no
+more.
+
+\b
+Exit status:
+  0  --once or --forget: it is done
+  1  Redis or the disk of FOLDER does not answer (without --once the command waits), or another process
+     copies into FOLDER
+  3  there is no such cluster, the secret is another one, or the command line is wrong
 """
 
 
@@ -274,6 +309,99 @@ def forget(address: str, cluster_name: str, password_file: str | None, secret_fi
     click.echo(f"The node {node} is forgotten.")
 
 
+@cluster.command(epilog=WHERE_EPILOG)
+@of_redis
+@click.argument("client_id")
+@click.pass_context
+def where(                              # parameters: one for each option of the command
+        context: click.Context, /, address: str, cluster_name: str, password_file: str | None,
+        secret_file: str | None, client_id: str) -> None:
+    """Show which worker and which node of the cluster in the Redis at ADDRESS have the client CLIENT_ID."""
+    from mosq.cluster.overview import observed, overview_of
+    from mosq.engine import worker_place
+
+    place = Place(address, cluster_name, password_file, secret_file)
+    with answering():
+        facts, registry = place.existing()
+        table = overview_of(cluster_name, facts, *observed(registry, facts.terms), []).table
+
+    def worker_of(name: str) -> int:
+        return worker_place(facts.key, name.encode(), facts.workers)
+
+    worker = worker_of(client_id)
+    beside = next(name for n in count(1) if worker_of(name := f"ctl-{n}") == worker)
+    click.echo(f"{client_id}: worker {worker + 1}, {f'node {table[worker]}' if table[worker] else 'without a node'}. "
+               f"A client with the id {beside} is at the same worker.")
+    context.exit(EXIT_OK if table[worker] else EXIT_TROUBLE)
+
+
+@cluster.command(epilog=STREAMS_EPILOG)
+@of_redis
+@click.argument("folder", type=click.Path(file_okay=False))
+@click.option("--as", "name", default="copy", show_default=True, metavar="NAME", help="Name of this copy, which nodes "
+              "know as a consumer.")
+@click.option("--every", "pause_s", default=1.0, show_default=True, type=click.FloatRange(0.1, 3600),
+              metavar="SECONDS", help="Pause between two looks at Redis.")
+@click.option("--once", is_flag=True, help="Copy what is there, and end.")
+@click.option("--forget", "forgets", is_flag=True, help="Copy nothing, and let the nodes wait for this copy no more.")
+@click.pass_context
+def streams(                            # parameters: one for each option of the command
+        context: click.Context, /, address: str, cluster_name: str, password_file: str | None,
+        secret_file: str | None, folder: str, name: str, pause_s: float, once: bool, forgets: bool) -> None:
+    """Copy the streams of the cluster in the Redis at ADDRESS into FOLDER, and go on until it is ended."""
+    from pathlib import Path
+
+    from mosq.journal.stream import CONSUMER
+    from mosq.tools.cluster.streams import CopyError, StreamCopy, forget
+
+    if CONSUMER.fullmatch(name) is None:
+        raise click.UsageError("--as expects 1 to 64 letters, digits, '-', '_' or '.', without a dot in front.")
+    place = Place(address, cluster_name, password_file, secret_file)
+    with answering():
+        call, stores = place.stores()
+    try:
+        if forgets:
+            click.echo(f"{forget(call, stores, name)} marks of the copy {name} are removed.")
+            return
+        with closing(StreamCopy(call, stores, Path(folder), name)) as copy:
+            if once:
+                _report_copied(copy.copy())
+                return
+            announce(f"Copying the streams of {len(stores)} workers into {folder}.")
+            _copy_on(copy, pause_s)
+    except (CopyError, OSError) as error:
+        click.echo(f"Error: {error}", err=True)
+        context.exit(EXIT_TROUBLE)
+
+
+def _copy_on(copy: "StreamCopy", pause_s: float) -> None:
+    """Copy until the process is ended. Report each fault once, until it is over."""
+    shown: list[str] = []
+    while True:
+        try:
+            trouble = _behind(copy.copy())
+        except OSError as error:
+            trouble = [str(error)]
+        for line in trouble:
+            if line not in shown:
+                announce(f"Warning: {line}")
+        if shown and not trouble:
+            announce("The copy goes on.")
+        shown = trouble
+        time.sleep(pause_s)
+
+
+def _behind(copied: "Copied") -> list[str]:
+    return [f"Redis has less of the stream {part} than the copy, which waits until it has more." for part in
+            copied.behind]
+
+
+def _report_copied(copied: "Copied") -> None:
+    for line in _behind(copied):
+        click.echo(f"Warning: {line}", err=True)
+    click.echo(f"{copied.n_bytes} bytes are copied.")
+
+
 def _print_json(values: "dict[str, Any]") -> None:
     import json
 
@@ -325,6 +453,25 @@ class Place:
 
         return Registry(self._address, self._cluster, name, run, terms or Terms(), replicas=replicas,
                         secret=self._secret)
+
+    def stores(self) -> "tuple[Command, dict[int, str]]":
+        """Return how a command is sent to Redis, with replies in bytes, and the stores by number of the worker. Raises
+        RefusedError and AwayError."""
+        from mosq.cluster.scripts import store_name
+
+        if self._address.tls or self._address.path:
+            raise click.UsageError("Expected redis:// or redis+sentinel://, as for a node.")
+        facts, registry = self.existing()
+        registry.close()
+        try:
+            from mosq._redis import RedisConnection
+        except ImportError:
+            raise click.UsageError("This build of mosq was made without hiredis, so it cannot read stores in "
+                                   "Redis.") from None
+        at = self._address
+        connection = RedisConnection(at.hosts, at.master or None, at.user, at.password, database=at.db)
+        return connection.call, {worker: store_name(self._cluster, facts.id, worker)
+                                 for worker in range(1, facts.workers + 1)}
 
     def existing(self) -> "tuple[Facts, Registry]":
         """Return the values of the cluster, and its data with its own terms. Raises RefusedError and AwayError."""
