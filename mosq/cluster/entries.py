@@ -44,6 +44,8 @@ def entry_of(text: str) -> Entry:
     if not text:
         return NEVER
     token, *owner = text.split(" ")
+    if not (token.isascii() and token.isdecimal() and int(token) < 1 << TOKEN_BITS and len(owner) in (0, 2)):
+        raise ValueError(f"no entry of a worker: {text!r}")
     name, run = owner or ("", "")
     return Entry(int(token), name, run)
 

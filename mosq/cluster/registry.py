@@ -134,10 +134,17 @@ class Registry:
         self._check_secret(fields)
         try:
             terms = Terms(int(fields["milliseconds of lease"]) / 1000, int(fields["milliseconds of margin"]) / 1000)
-            return Facts(int(fields["workers"]), int(fields["replicas"]), terms, bytes.fromhex(fields["key"]),
-                         fields["id"], _servers_in(fields))
+            facts = Facts(int(fields["workers"]), int(fields["replicas"]), terms, bytes.fromhex(fields["key"]),
+                          fields["id"], _servers_in(fields))
         except (KeyError, ValueError):
-            raise RefusedError(f"the key {self._keys[0]} in Redis is damaged, or of another version of mosq") from None
+            raise self._damaged() from None
+        if not 1 <= facts.workers <= WORKERS_MAX or facts.replicas < 0 or len(facts.key) != KEY_BYTES:
+            raise self._damaged()
+        return facts
+
+    def _damaged(self) -> RefusedError:
+        return RefusedError(f"the key {self._keys[0]} in Redis is damaged, or of another version of mosq; restore the "
+                            "data of Redis")
 
     def check_server(self) -> list[str]:
         """Return warnings about the configuration of Redis. Raises RefusedError if it may remove data, and AwayError.
@@ -265,6 +272,8 @@ class Registry:
         fields = self._fields()
         self._check(workers, fields)
         low, high = protocols
+        if not fields.get("protocol", "").isdecimal() or "id" not in fields:
+            raise self._damaged()
         if not low <= int(fields["protocol"]) <= high:
             raise RefusedError(f"the cluster {self.cluster} has protocol {fields['protocol']}, and this version of "
                                f"mosq knows {low} to {high}")
@@ -280,7 +289,11 @@ class Registry:
     def _check_secret(self, fields: dict[str, str]) -> None:
         if "proof" not in fields:
             raise RefusedError(f"the key {self._keys[0]} in Redis is not that of a cluster of mosq")
-        if not hmac.compare_digest(fields["proof"], self._proof(fields["salt"])):
+        try:
+            proof = self._proof(fields["salt"])
+        except (KeyError, ValueError):
+            raise self._damaged() from None
+        if not hmac.compare_digest(fields["proof"].encode(), proof.encode()):
             raise RefusedError(f"the cluster {self.cluster} has another secret: it is another cluster, or the file "
                                "with the secret is missing or wrong (--secret-file of a command, cluster_secret_file "
                                "of a node)")
@@ -313,7 +326,7 @@ class Registry:
             return Answer(status, None, "", {int(worker): text for worker, text in _pairs(rest[0]).items()
                                               if worker.isdecimal()})
         if len(rest) > 1:
-            return Answer(status, _view(source, rest))
+            return Answer(status, _view(source, rest, self._keys[3]))
         return Answer(status, None, rest[0] if rest else "")
 
     def _arguments(self, request: "Request") -> "Sequence[Any]":
@@ -432,6 +445,7 @@ class Registry:
         address = self._address
         options: dict[str, Any] = {
             "db": address.db, "username": address.user, "password": address.password, "decode_responses": True,
+            "encoding_errors": "backslashreplace",      # of what other programs have written
             "protocol": 2, "single_connection_client": False, "max_connections": 1, "retry": Retry(NoBackoff(), 0),
             "socket_timeout": self._timeout_s, "socket_connect_timeout": self._timeout_s / 2,
         }
@@ -485,14 +499,16 @@ def _pairs(flat: "Sequence[str] | dict[str, str]") -> dict[str, str]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _view(source: str, hashes: "Sequence[Sequence[str]]") -> View:
+def _view(source: str, hashes: "Sequence[Sequence[str]]", table_key: str) -> View:
     """Read all hashes. Raises AwayError if a program other than mosq has written to the table of workers. A node
     without an announcement has an empty one, until it announces itself again."""
     beats, announcements, workers, away = map(_pairs, hashes)
-    try:
-        table = {int(worker): entry for worker, entry in workers.items()}
-        for entry in table.values():
+    table = {}
+    for worker, entry in workers.items():
+        try:
             entry_of(entry)
-    except ValueError as error:
-        raise AwayError(f"the data of the cluster in Redis are damaged: {error!r}") from None
+            table[int(worker)] = entry
+        except ValueError:
+            raise AwayError(f"the table of workers in Redis is damaged: {worker!r} has the value {entry!r}. To repair "
+                            f"it: redis-cli HDEL '{table_key}' {worker!r}") from None
     return View(source, beats, {name: announcements.get(name, "") for name in beats}, table, away)

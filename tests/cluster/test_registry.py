@@ -14,8 +14,9 @@ from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.registry import Registry, memory_of
 from mosq.cluster.requests import ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Note, Request, Send
+from mosq.cluster.scripts import STORE_FOLDER
 from mosq.cluster.terms import Terms
-from mosq.server.node.store import FOLDER, StorePlace
+from mosq.server.node.store import StorePlace
 from tests.cluster.model import State, apply
 from tests.cluster.servers import Redis
 from tests.harness.broker import ROOT, free_port
@@ -73,6 +74,25 @@ def test_the_values_of_a_cluster_are_the_same_for_all_nodes_and_new_for_a_new_cl
     empty.client.hdel("mosq:{c}:cluster", "key")
     with pytest.raises(RefusedError, match="is damaged, or of another version"):
         registry_of(empty).facts()
+
+
+@pytest.mark.parametrize(("field", "value"), [("salt", "x"), ("workers", "0"), ("workers", "99999999"), ("key", "00"), ("protocol", "x"), ("replicas", "-1"),
+                                              ("workers", b"\xff"), ("milliseconds of lease", "")])
+def test_damaged_values_of_a_cluster_are_refused(empty: Redis, field: str, value: str | bytes) -> None:
+    open_registry(empty)
+    empty.client.hset("mosq:{c}:cluster", field, value)
+    with pytest.raises(RefusedError, match=r"mosq:\{c\}:cluster in Redis is damaged"):
+        registry_of(empty).open(registry_of(empty).facts().workers)
+
+
+def test_bytes_that_are_no_text_are_read(empty: Redis) -> None:
+    registry = open_registry(empty)
+    registry.ask(Join("", TEXT))
+    for name in ("beats", "announcements", "away"):
+        empty.client.hset(f"mosq:{{c}}:{name}", "b", b"\xff")
+    view = registry.ask(Look()).view
+    assert view is not None
+    assert view.beats["b"] == "\\xff"
 
 
 def test_a_redis_that_may_remove_data_is_refused(empty: Redis) -> None:
@@ -273,10 +293,11 @@ def test_a_worker_has_one_node(empty: Redis) -> None:
 def test_data_that_another_program_has_written_are_refused(empty: Redis) -> None:
     registry = open_registry(empty)
     registry.ask(Join("", TEXT))
-    for key, field, value in (("workers", "0", "x y z"), ("workers", "x", "1"), ("workers", "1", "z")):
+    for key, field, value in (("workers", "0", "x y z"), ("workers", "x", "1"), ("workers", "1", "z"), ("workers", "1", "-1"), ("workers", "1", b"\xff"),
+                              ("workers", "1", "9" * 20), ("workers", "1", "1 a")):
         before = empty.client.hget(f"mosq:{{c}}:{key}", field)
         empty.client.hset(f"mosq:{{c}}:{key}", field, value)
-        with pytest.raises(AwayError, match="damaged"):
+        with pytest.raises(AwayError, match=f"damaged: '{field}' has .* redis-cli HDEL 'mosq:{{c}}:workers' '{field}'"):
             registry.ask(Look())
         empty.client.hdel(f"mosq:{{c}}:{key}", field)
         if before is not None:
@@ -368,7 +389,7 @@ def test_a_user_with_the_documented_rights_is_enough_for_a_cluster_and_a_store()
             for request in (Join("", TEXT), Beat(1, ""), Beat(2, "")):
                 assert registry.ask(request).status == DONE
             files = StorePlace(address, "c", registry.facts().id, 0).take(1, 1)
-            with Plane(store=FOLDER, files=files, allow_anonymous=True) as plane:
+            with Plane(store=STORE_FOLDER, files=files, allow_anonymous=True) as plane:
                 client = plane.connect(Connect("a"))
                 assert isinstance(client.read_packet(), Connack)
                 client.send(Publish("t", b"1", 1, 1, retain=True))
