@@ -295,7 +295,7 @@ cdef class Engine:
                     os.close(fd)
             raise RuntimeError("the broker is not running")
 
-    def wire(self, int place, int what, int fd=-1, int strangers_fd=-1, bytes key=b"", bytes ip=b"", int port=0, unsigned int scope=0):
+    def wire(self, int place, int what, int fd=-1, int strangers_fd=-1, bytes key=b"", bytes ip=b"", int port=0, unsigned int scope=0):     # parameters: of a WireOrder
         """Give the running engine an order about a worker on another machine: WIRE_... of cext/broker/lifecycle/wires.pxd. Descriptors belong to the engine.
         `ip`: 4 or 16 bytes; `key`: 16 bytes, or none."""
         cdef ControlRequest a
