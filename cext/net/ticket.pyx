@@ -97,11 +97,11 @@ cdef int ticket_number(TicketKey* key, uint64_t number) noexcept nogil:
     cdef uint64_t* word = &key.taken[number % TICKET_WINDOW // 64]
     cdef uint64_t bit = <uint64_t>1 << (number % 64)
     cdef uint64_t i
-    if number + TICKET_WINDOW <= key.number or number == 0:
+    if number == 0 or (number <= key.number and key.number - number >= TICKET_WINDOW):
         return TICKET_LATE
     if number <= key.number and word[0] & bit:
         return TICKET_AGAIN
-    if number > key.number + TICKET_WINDOW:
+    if number > key.number and number - key.number > TICKET_WINDOW:
         memset(key.taken, 0, TICKET_WINDOW // 8)
     else:
         for i in range(key.number + 1, number):

@@ -119,6 +119,11 @@ def test_the_number_0_is_not_taken() -> None:
     assert taken(net_api.Tickets(KEY), 0) == [LATE]
 
 
+def test_the_highest_number_is_taken() -> None:
+    """The fuzzer has found that the sum with the window must not overflow."""
+    assert taken(net_api.Tickets(KEY), 2**64 - 7, 2**64 - 1, 2**64 - 7) == [TAKEN, TAKEN, AGAIN]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_window_does_what_a_set_of_numbers_does(seed: int) -> None:
     r = random.Random(seed)
