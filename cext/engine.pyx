@@ -12,7 +12,7 @@ cimport cython
 from cext.setup.listen import close, set_nodelay, shared_socket, sockets_of
 
 from libc.errno cimport E2BIG, EINVAL, errno
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -33,10 +33,12 @@ from cext.broker.core.listener cimport ORIGIN_SHARED, Listener, Security
 from cext.broker.core.trace_state cimport TraceSpec
 from cext.broker.core.log cimport LOG_WARNING, LogAbout, LogRecord, log_push, log_swap
 from cext.broker.lifecycle.reload_hold cimport reload_covers, reload_hold_put
+from cext.broker.lifecycle.wires cimport WireOrder
 from cext.broker.loop.broker_loop cimport broker_fini, broker_init, broker_run
 from cext.broker.rules.roles cimport Roles, roles_unref
 from cext.net.conn_state cimport ListenSocket
 from cext.net.reactor cimport reactor_listen
+from cext.net.system cimport AF_INET, AF_INET6
 from cext.setup.listeners cimport listen_sockets_new, listener_free, listener_new, lists_free, origin_of
 from cext.setup.persist cimport attachable, attachable_free, persist
 from cext.setup.requests cimport answers_give, records_of, requests_take
@@ -293,28 +295,37 @@ cdef class Engine:
                     os.close(fd)
             raise RuntimeError("the broker is not running")
 
-    def wire(self, int place, int what, int fd=-1):
-        """Give the running engine a connection to a worker on another machine, whose handshake is over: WIRE_... of cext/broker/lifecycle/wires.pxd. The
-        descriptor belongs to the engine."""
+    def wire(self, int place, int what, int fd=-1, int strangers_fd=-1, bytes key=b"", bytes ip=b"", int port=0, unsigned int scope=0):     # parameters: of a WireOrder
+        """Give the running engine an order about a worker on another machine: WIRE_... of cext/broker/lifecycle/wires.pxd. Descriptors belong to the engine.
+        `ip`: 4 or 16 bytes; `key`: 16 bytes, or none."""
         cdef ControlRequest a
+        cdef WireOrder o
         memset(&a, 0, sizeof(a))
+        memset(&o, 0, sizeof(o))
+        if len(key) not in (0, sizeof(o.key)) or len(ip) not in (0, 4, 16):
+            raise ValueError("a key or an address of another size")
+        o.what, o.fd, o.strangers_fd = what, fd, strangers_fd
+        o.known = len(key) != 0
+        memcpy(&o.key, <const char*>key, len(key))
+        o.remote.family = AF_INET if len(ip) == 4 else AF_INET6 if ip else 0
+        memcpy(o.remote.ip, <const char*>ip, len(ip))
+        o.remote.port, o.scope = <uint16_t>port, scope
         a.kind = CONTROL_WIRE
         a.from_index = place
-        a.cursor = what
-        a.fd = fd
+        a.reload = &o
         if self._request(&a) != 0:
-            if fd >= 0:
-                os.close(fd)
+            for one in (fd, strangers_fd):
+                if one >= 0:
+                    os.close(one)
             raise RuntimeError("the broker is not running")
 
     def wires_fd(self):
-        """Return a descriptor that is readable when wires() has changed; -1: all workers are on this machine."""
+        """Return a descriptor that is readable when links_wanted() has changed; -1: all workers are on this machine."""
         from cext.workers_control import wires_descriptor
         return wires_descriptor(<size_t>&self.b)
 
-    def wires(self):
-        """Return for each worker on another machine: whether it needs a link since the last call, the connections that wait for clients, and the clients that
-        wait for connections. Only one thread may call this."""
+    def links_wanted(self):
+        """Return the workers on other machines to which a link is needed since the last call. Only one thread may call this."""
         from cext.workers_control import wires_wanted
         return wires_wanted(<size_t>&self.b)
 

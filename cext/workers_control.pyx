@@ -194,10 +194,10 @@ def wires_descriptor(size_t broker):
 
 
 def wires_wanted(size_t broker):
-    """See Engine.wires."""
+    """See Engine.links_wanted."""
     cdef Workers* w = <Workers*>(<Broker*>broker).workers
     cdef uint64_t links = mosq_wanted_take(&w.links_wanted)
-    return {i: (bool(links >> i & 1), w.wires[i].n, w.passages[i].tail - w.passages[i].head) for i in range(w.n) if w.remote >> i & 1}
+    return [i for i in range(w.n) if links >> i & 1]
 
 
 def logins_note(size_t broker, uint64_t failed, uint64_t refused):
@@ -241,7 +241,7 @@ def workers_new(size_t broker, int place, bytes key, list passages, list news, i
     memcpy(&w.key, <const char*>key, sizeof(HashKey))
     for i in range(WORKERS_MAX):
         w.passages[i].fd = w.news[i] = -1
-    w.wires_fd = -1
+    w.wires_fd = w.strangers_fd = w.calls.fd = -1
     w.parent_status = parent_status
     w.reloads_begun = w.reloads_over = reloads
     try:

@@ -1,5 +1,5 @@
-# SipHash-1-3 under a random key: the hash for every value that a client chooses.
-# This module turns bytes into 64 bits and knows nothing of tables.
+# SipHash-1-3 under a random key: the hash for every value that a client chooses. SipHash-2-4 with 128 bits of result: a proof of a key.
+# This module turns bytes into 64 or 128 bits and knows nothing of tables.
 # Invariant: without the key an attacker cannot choose inputs that collide, so tables stay flat under attack.
 # Cost: one round per 8 bytes and three at the end; no allocation, no table; about 10 ns for a topic of 30 bytes.
 from libc.errno cimport EINTR, errno
@@ -12,6 +12,7 @@ cdef extern from "<sys/random.h>" nogil:
 cdef extern from "<endian.h>" nogil:
     uint32_t le32toh(uint32_t x)
     uint64_t le64toh(uint64_t x)
+    uint64_t htole64(uint64_t x)
 
 
 cdef int hash_key_init(HashKey* key) noexcept nogil:
@@ -97,3 +98,35 @@ cdef uint64_t hash_bytes(const HashKey* key, const uint8_t* p, size_t n) noexcep
     sip_round(v)
     sip_round(v)
     return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+cdef void hash_proof(const HashKey* key, const uint8_t* p, size_t n, uint64_t* proof) noexcept nogil:
+    cdef uint64_t v[4]
+    cdef uint64_t word
+    cdef size_t left = n
+    cdef int _
+    v[0] = key.k0 ^ <uint64_t>0x736F6D6570736575
+    v[1] = key.k1 ^ <uint64_t>0x646F72616E646F6D ^ 0xEE
+    v[2] = key.k0 ^ <uint64_t>0x6C7967656E657261
+    v[3] = key.k1 ^ <uint64_t>0x7465646279746573
+    while left >= 8:
+        word = word_load(p)
+        v[3] ^= word
+        sip_round(v)
+        sip_round(v)
+        v[0] ^= word
+        p += 8
+        left -= 8
+    word = tail_word(p, left, n)
+    v[3] ^= word
+    sip_round(v)
+    sip_round(v)
+    v[0] ^= word
+    v[2] ^= 0xEE
+    for _ in range(4):
+        sip_round(v)
+    proof[0] = htole64(v[0] ^ v[1] ^ v[2] ^ v[3])
+    v[1] ^= 0xDD
+    for _ in range(4):
+        sip_round(v)
+    proof[1] = htole64(v[0] ^ v[1] ^ v[2] ^ v[3])

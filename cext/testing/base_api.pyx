@@ -1,13 +1,13 @@
 """Test API of the base room: thin classes over its structs."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 from libc.stdlib cimport calloc, free
 
 from cext.base.buffer cimport Buffers, buffer_give, buffer_take, buffers_fini, buffers_init
 from cext.base.cells cimport Cells, cells_bytes, cells_fini, cells_give, cells_take, cells_take_zeroed
 from cext.base.histogram cimport HISTOGRAM_BUCKETS, Histogram, histogram_add, histogram_place, histogram_until
-from cext.base.hash cimport HashKey, hash_bytes, hash_key_init
+from cext.base.hash cimport HashKey, hash_bytes, hash_key_init, hash_proof
 from cext.base.sketch cimport SKETCH_CHAINS, Sketch, sketch_add, sketch_clear, sketch_kept, sketch_least, sketch_most
 from cext.base.slab cimport Slab, SlabItem, slab_at, slab_bytes, slab_fini, slab_give, slab_init, slab_take
 from cext.base.wheel cimport Timer, Wheel, timer_armed, wheel_add, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
@@ -234,3 +234,12 @@ cdef class PySketch:
                 chained.append(at - 1)
                 at = self.s.names[<uint32_t>at - 1].next
         assert sorted(chained) == list(range(self.s.n))
+
+
+def proof_of(bytes key, bytes data):
+    """Return SipHash-2-4 with 128 bits of result."""
+    cdef HashKey k
+    cdef uint64_t proof[2]
+    memcpy(&k, <const char*>key, sizeof(k))
+    hash_proof(&k, <const uint8_t*><const char*>data, len(data), proof)
+    return (<const char*>proof)[:sizeof(proof)]

@@ -1,15 +1,19 @@
 # Test API of the net room: thin functions over the parsers without I/O. No message of a broker passes through here. Each function
 # copies its input into memory of exactly its size, so that ASan detects a read beyond it.
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 from cext.net.accept_key cimport WS_ACCEPT_SIZE, WS_KEY_SIZE, ws_accept
 from cext.net.proxy cimport (
     PROXY_DONE, PROXY_MORE, Proxied, proxy_read,
 )
 from cext.net.relay_head cimport RELAY_HEAD_DONE, RELAY_HEAD_MORE, RelayHead, relay_head_put, relay_head_read, relay_head_size
+from cext.net.ticket cimport (
+    TICKET_DONE, TICKET_MORE, Ticket, TicketKey, ticket_key_forget, ticket_key_set, ticket_put, ticket_read, ticket_size, ticket_take,
+)
 from cext.net.upgrade cimport (
     SEEN_FORWARDED, SUBPROTOCOL_MQTT, SUBPROTOCOL_MQTTV31, SUBPROTOCOL_NONE, UPGRADE_ANSWER_MAX, Upgrade,
     UpgradeRules, upgrade_answer, upgrade_read,
@@ -184,20 +188,72 @@ def relay_head(bytes read):
                 "family": h.family, "by_proxy": h.by_proxy, "port": h.port, "ip": bytes(h.ip[:16]), "name": text(h.name), "path": text(h.path)}
 
 
-def relay_head_made(fields):
-    """Return a head with these fields; None if a name is too long."""
-    cdef RelayHead h
+cdef void head_of(fields, RelayHead* h):
+    """Fill a head. Its views point into the fields."""
     cdef bytes name = fields["name"], path = fields["path"], ip = fields["ip"]
-    cdef Memory m
-    memset(&h, 0, sizeof(h))
+    memset(h, 0, sizeof(RelayHead))
     h.listener_port, h.origin, h.login_ms = fields["listener_port"], fields["origin"], fields["login_ms"]
     h.websockets, h.tls, h.by_proxy = fields["websockets"], fields["tls"], fields["by_proxy"]
     h.family, h.port = fields["family"], fields["port"]
     memcpy(h.ip, <const uint8_t*>ip, 16)
     h.name.p, h.name.n = <const uint8_t*>name, <uint32_t>len(name)
     h.path.p, h.path.n = <const uint8_t*>path, <uint32_t>len(path)
+
+
+def relay_head_made(fields):
+    """Return a head with these fields; None if a name is too long."""
+    cdef RelayHead h
+    cdef Memory m
+    head_of(fields, &h)
     if relay_head_size(&h) == 0:
         return None
     m = Memory(b"", relay_head_size(&h))
     relay_head_put(m.p, &h)
     return (<const char*>m.p)[:m.n]
+
+
+# ---------------------------------------------------------------- tickets of relayed connections
+
+def ticket_made(bytes key, uint64_t number, uint32_t slot, fields):
+    """Return a ticket with this number and a head with these fields; None if a name is too long."""
+    cdef TicketKey k
+    cdef HashKey value
+    cdef RelayHead h
+    cdef Memory m
+    head_of(fields, &h)
+    if ticket_size(&h) == 0:
+        return None
+    memset(&k, 0, sizeof(k))
+    memcpy(&value, <const char*>key, sizeof(value))
+    ticket_key_set(&k, &value, 0)
+    k.number = number - 1
+    m = Memory(b"", ticket_size(&h))
+    ticket_put(m.p, &k, slot, &h)
+    return (<const char*>m.p)[:m.n]
+
+
+cdef class Tickets:
+    """The side that takes tickets."""
+    cdef TicketKey key
+
+    def __cinit__(self, bytes key):
+        cdef HashKey value
+        memcpy(&value, <const char*>key, sizeof(value))
+        if ticket_key_set(&self.key, &value, 1) != 0:
+            raise MemoryError
+
+    def __dealloc__(self):
+        ticket_key_forget(&self.key)
+
+    def forget(self):
+        """Have no key any more."""
+        ticket_key_forget(&self.key)
+
+    def take(self, bytes read):
+        """Return (TICKET_... of ticket_read, the bytes of the ticket or those that it needs, the slot), and as the last one what ticket_take returns."""
+        cdef Memory m = Memory(read)
+        cdef Ticket t
+        cdef int found = ticket_read(m.p, m.n, &t)
+        if found != TICKET_DONE:
+            return found, t.size if found == TICKET_MORE else 0, 0, None
+        return found, t.size, t.slot, ticket_take(&self.key, m.p, &t)

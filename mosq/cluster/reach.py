@@ -1,17 +1,22 @@
-"""The connections of one worker to the workers on other machines: a thread that dials and accepts, does the handshakes
-(wires.py), and gives the descriptors to the engine (cext/broker/lifecycle/wires.pyx). No byte of a client or of a link
-passes through it.
+"""The connections of one worker to the workers on other machines: a thread that dials, does the handshakes (wires.py)
+of its own connections and of those of the others, and gives the descriptors of links to the engine
+(cext/broker/lifecycle/wires.pyx). No byte of a client or of a link passes through it.
 
     places(...)       where each worker is; it may change at any time
-    engine.wires_fd   a link is needed, or connections for clients were used -> dial
-    listening socket  the others' connections -> handshake -> engine
+    engine.wires_fd   a link is needed -> dial
+    strangers         connections that the engine has accepted and that begin without a ticket -> handshake -> engine
 
-For each worker, a link is kept open, a connection for echoes, and some connections that wait for clients: more while
-clients wait. A failed attempt is repeated after a pause that grows and is drawn, so that nodes which start at the same
-time spread.
+For each worker, a link is kept open, and a connection for echoes. A failed attempt is repeated after a pause that grows
+and is drawn, so that nodes which start at the same time spread.
 
-Bounds: HANDSHAKES_MAX accepted connections without a proof, PER_ADDRESS of one address, HANDSHAKE_S for each; DIALS_MAX
-own attempts at once for each worker. A log line of one kind about one worker or address comes once in LINE_S.
+The engine opens the connections for clients itself, to the same port, with tickets (cext/net/ticket.pyx). The handshake
+of the connection for echoes gives their key. The side that has dialled lets its engine use the key after the first
+echo, because then the other engine has it, and takes it away when the connection ends: clients wait then. A key ends
+with one of its processes, because the next process proves itself with another token and another nonce.
+
+Bounds: HANDSHAKES_MAX connections of others without a proof, PER_ADDRESS of one address, HANDSHAKE_S for each, and
+those that fit into the socket from the engine; DIALS_MAX own attempts at once for each worker. A log line of one kind
+about one worker or address comes once in LINE_S.
 
 One connection to each worker is for echoes: a byte each second, which the other thread sends back. A worker that does
 not answer for SILENT_S is silent: its process is stopped, or the network carries nothing. All connections with it are
@@ -27,7 +32,6 @@ An address is a number, not a name: a name server must not delay the other conne
 """
 
 import contextlib
-import errno
 import os
 import random
 import select
@@ -37,7 +41,7 @@ import time
 from typing import NamedTuple
 
 from mosq.cluster import wires
-from mosq.cluster.wires import ECHO, LINK, RELAY, Accepting, Dialling, Own, WireError
+from mosq.cluster.wires import ECHO, LINK, Accepting, Dialling, Own, WireError
 from mosq.log_types import ERROR, INFORMATION, WARNING
 
 TYPE_CHECKING = False
@@ -49,18 +53,16 @@ if TYPE_CHECKING:
 HANDSHAKES_MAX, PER_ADDRESS = 128, 32
 HANDSHAKE_S = 5.0
 DIALS_MAX = 8
-READY, READY_MAX = 8, 32                    # connections that wait for clients; READY_MAX is WIRES_READY of the engine
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 5.0
 LINE_S, LINES_MAX = 30.0, 1024
-FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 OLD_MAX = 8                                 # refusals as a replaced process, without a connection in between
-FULL_S = 0.2                                # pause of accepting when no descriptor is left
 TURN_S = 1.0
-BACKLOG = 256
+BACKLOG = 1024                              # connections that the engine accepts in its next turns
+EARLY_BYTES = 2048                          # more than the engine has read of a connection
 IDLE_S, PROBE_S, PROBES = 2, 1, 3           # a dead machine is noticed within 5 s where nothing is sent
 ECHO_S, SILENT_S = 1.0, 6.0
 LATE_S = 3.0                                # a turn that begins later after the one before judges no worker
-WIRE_OUT, WIRE_IN, WIRE_READY, WIRE_RELAY, WIRE_CLOSE = 1, 2, 3, 4, 5     # of cext/broker/lifecycle/wires.pxd
+WIRE_OUT, WIRE_IN, WIRE_CLOSE, WIRE_LISTEN, WIRE_TAKE, WIRE_GIVE = range(1, 7)      # of cext/broker/lifecycle/wires.pxd
 
 
 class Place(NamedTuple):
@@ -80,7 +82,6 @@ class _Peer:
         self.token = 0                  # of the process whose connections are open; 0: none was there yet
         self.echo: _Echo | None = None  # the own one; None: it must be dialled
         self.linked = False             # the engine has its link, or had it and has not asked for another one
-        self.ready = self.waiting = 0   # of the engine: connections for clients; clients
         self.failures = 0
         self.due_s = 0.0                # no attempt begins before
 
@@ -97,20 +98,27 @@ class _Shake:
     def __init__(self, sock: socket.socket, side: "Dialling | Accepting", until_s: float, peer: int, name: str) -> None:
         self.sock, self.side, self.until_s, self.peer, self.name = sock, side, until_s, peer, name
         self.connecting = peer >= 0
+        self.early = b""                # bytes that the engine has read
+
+    def receive(self) -> bytes:
+        """Return the next bytes, as many as the handshake wants; b"": the end. Raises OSError."""
+        data, self.early = self.early[:self.side.wants], self.early[self.side.wants:]
+        return data or self.sock.recv(self.side.wants)
 
 
 class _Echo:
-    """A connection for echoes. `own`: this side has dialled, and asks."""
+    """A connection for echoes. `own`: this side has dialled, and asks; `key`: of its tickets, which the engine does not
+    have yet."""
 
-    def __init__(self, sock: socket.socket, slot: int, name: str, own: bool) -> None:
-        self.sock, self.slot, self.name, self.own = sock, slot, name, own
+    def __init__(self, sock: socket.socket, slot: int, name: str, own: bool, key: bytes) -> None:
+        self.sock, self.slot, self.name, self.own, self.key = sock, slot, name, own, key
         self.asked_s = 0.0              # when the byte was sent that is not answered yet; 0: all are
         self.due_s = 0.0                # of the next byte
 
 
 class Reach:
-    """The thread and its connections. `listening`: a listening socket, which belongs to this object; `report`: takes a
-    type of log lines and a text, from this thread; `end`: ends this process."""
+    """The thread and its connections. `listening`: a listening socket, which belongs to the engine then; `report`:
+    takes a type of log lines and a text, from this thread; `end`: ends this process."""
 
     def __init__(self, engine: "Engine", own: Own, listening: socket.socket, n: int,    # parameters: see above
                  report: "Callable[[int, str], None]", end: "Callable[[], object]") -> None:
@@ -120,7 +128,6 @@ class Reach:
         self._echoes: dict[int, _Echo] = {}
         self._judged_s = time.monotonic()
         self._olds = 0                          # refusals as a replaced process, since the last connection
-        self._full_s: float | None = None       # when accepting goes on; None: it does
         self._accepted: dict[str, int] = {}     # connections without a proof, by address
         self._lines: dict[tuple[str, int], float] = {}      # when a line came last
         self._new: dict[int, Place | None] | None = None
@@ -128,8 +135,10 @@ class Reach:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.epoll()
         listening.setblocking(False)
+        self._strangers, self._engines = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._strangers.setblocking(False)
         self._notices = (self._wake, engine.wires_fd())
-        for fd in (listening.fileno(), *self._notices):
+        for fd in (self._strangers.fileno(), *self._notices):
             self._poll.register(fd, select.EPOLLIN)
         self._thread = threading.Thread(target=self._run, name="wires", daemon=True)
 
@@ -150,6 +159,7 @@ class Reach:
 
     def _run(self) -> None:
         try:
+            self._engine.wire(self._own.slot, WIRE_LISTEN, self._listening.detach(), self._engines.detach())
             while True:
                 self._turn()
         except RuntimeError:
@@ -165,20 +175,15 @@ class Reach:
                 self._go_on(self._shakes[fd])
             elif fd in self._echoes:
                 self._echo_read(self._echoes[fd])
-            elif fd == self._listening.fileno():
-                self._accept()
+            elif fd == self._strangers.fileno():
+                self._meet()
             elif fd in self._notices:
                 os.eventfd_read(fd)     # another event of this turn may have closed any other descriptor
         now_s = time.monotonic()
-        if self._full_s is not None and now_s >= self._full_s:
-            self._full_s = None
-            self._poll.modify(self._listening.fileno(), select.EPOLLIN)
         self._judge(now_s)
         self._move()
-        for slot, (wanted, ready, waiting) in self._engine.wires().items():
-            peer = self._peers[slot]
-            peer.linked &= not wanted
-            peer.ready, peer.waiting = ready, waiting
+        for slot in self._engine.links_wanted():
+            self._peers[slot].linked = False
         for shake in [one for one in self._shakes.values() if one.until_s <= now_s]:
             self._failed(shake, WireError(wires.LATE))
         for slot, peer in self._peers.items():
@@ -188,7 +193,6 @@ class Reach:
     def _wait_s(self, now_s: float) -> float:
         due = [peer.due_s - now_s for peer in self._peers.values() if peer.place is not None and peer.due_s > now_s]
         due += [shake.until_s - now_s for shake in self._shakes.values()]
-        due += [] if self._full_s is None else [self._full_s - now_s]
         return max(0.001, min([TURN_S, *due]))
 
     def _move(self) -> None:
@@ -228,7 +232,6 @@ class Reach:
         dialled = [shake.side.kind for shake in self._shakes.values() if shake.peer == slot]
         missing = [LINK] * (not peer.linked and LINK not in dialled)
         missing += [ECHO] * (peer.echo is None and ECHO not in dialled)
-        missing += [RELAY] * (min(READY_MAX, READY + peer.waiting) - peer.ready - dialled.count(RELAY))
         for kind in missing[:max(0, DIALS_MAX - len(dialled))]:
             if peer.due_s <= time.monotonic():          # an attempt may have failed at once
                 self._dial(slot, peer, kind)
@@ -275,26 +278,34 @@ class Reach:
 
     # ---- connections of the others
 
-    def _accept(self) -> None:
-        for _ in range(BACKLOG):
+    def _meet(self) -> None:
+        """Take the connections of others from the engine. One that finds no descriptor is closed."""
+        for _ in range(HANDSHAKES_MAX):
             try:
-                sock, address = self._listening.accept()
-            except OSError as error:
-                if error.errno in FULL:
-                    self._poll.modify(self._listening.fileno(), 0)
-                    self._full_s = time.monotonic() + FULL_S
+                early, fds, _, _ = socket.recv_fds(self._strangers, EARLY_BYTES, 1)
+            except OSError:
                 return
-            host = address[0]
-            if len(self._shakes) >= HANDSHAKES_MAX + DIALS_MAX * len(self._peers) \
-                    or sum(self._accepted.values()) >= HANDSHAKES_MAX or self._accepted.get(host, 0) >= PER_ADDRESS:
-                self._refuse(sock, host)
-                continue
-            sock.setblocking(False)
-            prepare(sock)
-            side = Accepting(self._own, os.urandom(wires.NONCE_BYTES), self._least)
-            self._shakes[sock.fileno()] = _Shake(sock, side, time.monotonic() + HANDSHAKE_S, -1, host)
-            self._accepted[host] = self._accepted.get(host, 0) + 1
-            self._poll.register(sock.fileno(), select.EPOLLIN)
+            for fd in fds:
+                self._begin(socket.socket(fileno=fd), early)
+
+    def _begin(self, sock: socket.socket, early: bytes) -> None:
+        """Begin the handshake of a connection."""
+        try:
+            host = sock.getpeername()[0]
+        except OSError:                 # it has ended
+            sock.close()
+            return
+        if sum(self._accepted.values()) >= HANDSHAKES_MAX or self._accepted.get(host, 0) >= PER_ADDRESS:
+            self._refuse(sock, host)
+            return
+        sock.setblocking(False)
+        side = Accepting(self._own, os.urandom(wires.NONCE_BYTES), self._least)
+        shake = _Shake(sock, side, time.monotonic() + HANDSHAKE_S, -1, host)
+        shake.early = early
+        self._shakes[sock.fileno()] = shake
+        self._accepted[host] = self._accepted.get(host, 0) + 1
+        self._poll.register(sock.fileno(), select.EPOLLIN)
+        self._go_on(shake)
 
     def _refuse(self, sock: socket.socket, host: str) -> None:
         self._line(host, wires.BUSY, f"a connection from {host} is refused: {WireError(wires.BUSY)}")
@@ -316,7 +327,7 @@ class Reach:
             return
         try:
             while shake.side.wants:
-                data = shake.sock.recv(shake.side.wants)
+                data = shake.receive()
                 if not data:
                     raise WireError(wires.CLOSED)
                 self._send(shake, shake.side.take(data))
@@ -373,12 +384,11 @@ class Reach:
         if shake.peer >= 0:
             peer.failures, peer.due_s = 0, 0.0
         if side.kind == ECHO:
-            self._echo_begin(_Echo(shake.sock, side.slot, shake.name, shake.peer >= 0))
+            if shake.peer < 0:
+                self._engine.wire(side.slot, WIRE_TAKE, key=side.key())
+            self._echo_begin(_Echo(shake.sock, side.slot, shake.name, shake.peer >= 0, side.key()))
         elif shake.peer < 0:
-            self._engine.wire(side.slot, WIRE_IN if side.kind == LINK else WIRE_RELAY, shake.sock.detach())
-        elif side.kind == RELAY:
-            self._engine.wire(side.slot, WIRE_READY, shake.sock.detach())
-            peer.ready += 1
+            self._engine.wire(side.slot, WIRE_IN, shake.sock.detach())
         else:
             peer.linked = True
             self._engine.wire(side.slot, WIRE_OUT, shake.sock.detach())
@@ -417,6 +427,7 @@ class Reach:
         echo.sock.close()
         if echo.own:
             self._peers[echo.slot].echo = None
+            self._engine.wire(echo.slot, WIRE_GIVE)
 
     def _echo_read(self, echo: _Echo) -> None:
         """Send the bytes of another worker back, or take an answer."""
@@ -424,6 +435,8 @@ class Reach:
             data = echo.sock.recv(64)
             if data and not echo.own:
                 echo.sock.send(data)
+            elif data and echo.key:
+                self._give(echo)
         except BlockingIOError:
             return                      # there is nothing, or the other side does not read its answers
         except OSError:
@@ -433,6 +446,13 @@ class Reach:
             self._echo_end(echo)        # the end of a connection does not mean that the others have ended
             if echo.own:
                 self._peers[echo.slot].pause(time.monotonic())
+
+    def _give(self, echo: _Echo) -> None:
+        """Let the engine relay clients to a worker, at the address of its connection for echoes. Raises OSError."""
+        host, port, *more = echo.sock.getpeername()
+        ip = socket.inet_pton(echo.sock.family, host.partition("%")[0])
+        self._engine.wire(echo.slot, WIRE_GIVE, key=echo.key, ip=ip, port=port, scope=more[1] if more else 0)
+        echo.key = b""
 
     def _judge(self, now_s: float) -> None:
         """Ask each worker once in ECHO_S, and part from those that are silent."""
@@ -464,9 +484,12 @@ class Reach:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket for the connections of the other workers. Raises OSError."""
+    """Return a listening socket for the connections of the other workers, which have its options. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    prepare(listening)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 1)    # the dialler sends first
+    return listening
 
 
 def prepare(sock: socket.socket) -> None:

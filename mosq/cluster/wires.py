@@ -5,7 +5,9 @@
     dialler   PROOF      HMAC-SHA256 over both messages
     acceptor  ACCEPT     HMAC-SHA256 over them, with another label
 
-After ACCEPT the connection carries a link (ADR 23), a relayed client, or echoes: bytes that the acceptor sends back.
+After ACCEPT the connection carries a link (ADR 23), or echoes: bytes that the acceptor sends back. Echoes also give
+both sides a key for the clients that the dialler relays to the acceptor (cext/net/ticket.pyx): HMAC-SHA256 over both
+messages with a label of its own. No other pair of processes, and no other connection, has the same key.
 The acceptor answers with REFUSE and a reason otherwise. Both sides prove that they know the secret, for these slots,
 these runs and these nonces: an answer of another connection, or of the other direction, is no proof. The dialler proves
 it first, so a stranger that connects gets nothing from which it could guess the secret. No clock is used.
@@ -29,10 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VERSION_MIN = VERSION_MAX = 1
-LINK, RELAY, ECHO = 1, 2, 3     # kinds of a connection
+LINK, ECHO = 1, 2               # kinds of a connection
 LIMIT = 512                     # bytes of a message behind its head
 NONCE_BYTES = CLUSTER_BYTES = 16
 PROOF_BYTES = 32
+KEY_BYTES = 16
 
 MARK = b"mqwl"
 HELLO, CHALLENGE, PROOF, ACCEPT, REFUSE = 1, 2, 3, 4, 5
@@ -41,6 +44,7 @@ HELLO_FIELDS = struct.Struct(">BBBxHHQ16s16s")          # versions, kind, from a
 CHALLENGE_FIELDS = struct.Struct(">BxHQ16s")            # version, slot, token, nonce
 REFUSE_FIELDS = struct.Struct(">BBB")                   # reason, and the versions of the acceptor
 LABELS = (b"mosq wire: dialler", b"mosq wire: acceptor")
+KEY_LABEL = b"mosq wire: tickets of the dialler"
 
 # reasons
 GARBAGE, VERSION, CLUSTER, SLOT, SECRET, OLD, BUSY, CLOSED, LATE = 1, 2, 3, 4, 5, 6, 7, 8, 9
@@ -114,6 +118,10 @@ class _Side:
         head, self._head = self._head, b""
         self.wants = HEAD.size
         return self._message(head[len(MARK)], got, head + got)
+
+    def key(self) -> bytes:
+        """Return the key of the tickets of the side that has dialled. The handshake is over."""
+        return self.own.proof(KEY_LABEL, self._transcript)[:KEY_BYTES]
 
     def _message(self, kind: int, body: bytes, whole: bytes) -> bytes:
         raise NotImplementedError
@@ -195,7 +203,7 @@ class Accepting(_Side):
         self.version = min(highest, self._versions[1])
         if lowest > highest or self.version < max(lowest, self._versions[0]):
             raise WireError(VERSION, detail=f" (here {self._versions}, there {lowest, highest})")
-        if self.kind not in (LINK, RELAY, ECHO):
+        if self.kind not in (LINK, ECHO):
             raise WireError(GARBAGE)
         if to != self.own.slot or self.slot == self.own.slot:
             raise WireError(SLOT)

@@ -65,11 +65,25 @@ def test_the_bytes_of_a_handshake() -> None:
     assert (other.kind, other.slot, other.token, one.token) == (wires.LINK, 0, 7, 9)
 
 
-@pytest.mark.parametrize("kind", [wires.LINK, wires.RELAY])
+@pytest.mark.parametrize("kind", [wires.LINK, wires.ECHO])
 def test_both_sides_know_the_kind(kind: int) -> None:
     one, other = dialling(kind), accepting()
     shake(one, other)
     assert (one.kind, other.kind) == (kind, kind)
+
+
+def test_both_sides_have_the_same_key_which_no_other_connection_has() -> None:
+    keys = set()
+    for one, other in ((dialling(), accepting()), (dialling(token=8), accepting()), (dialling(), accepting(token=8)), (dialling(kind=wires.ECHO), accepting()),
+                       (dialling(slot=2), accepting()), (dialling(slot=1, to=0), accepting(slot=0))):
+        shake(one, other)
+        assert one.key() == other.key()
+        keys.add(one.key())
+    assert len(keys) == 6
+    one, other = dialling(), Accepting(own(1), b"another nonce...", lambda _: 0)
+    shake(one, other)
+    assert one.key() not in keys
+    assert one.key() == proof(b"mosq wire: tickets of the dialler", one._transcript)[:16]
 
 
 @pytest.mark.parametrize(("here", "there", "version"), [((1, 1), (1, 3), 1), ((1, 3), (2, 5), 3), ((2, 4), (1, 2), 2)])

@@ -7,7 +7,7 @@ from cext.testing import link_api
 from tests.codec.clauses import ROWS
 from tests.codec.packets import PLACES, PROPERTY, VALID, all_of, block, packet
 from tests.link import test_frames
-from tests.net import test_proxy, test_relay_head, test_upgrade, test_websocket
+from tests.net import test_proxy, test_relay_head, test_ticket, test_upgrade, test_websocket
 from tests.session import records
 
 TYPE_OF = {
@@ -159,6 +159,8 @@ def seeds(target: str) -> list[bytes]:
         return [bytes([0x50 | row.version - 1]) + row.wire[:2000] for row in test_proxy.V1 + test_proxy.V2]
     if target == "relay_head":
         return [b"\x35" + head + tail for head in test_relay_head.HEADS for tail in (b"", b"\x10\x0c")]
+    if target == "ticket":
+        return [b"\x35" + one + tail for one in test_ticket.TICKETS for tail in (b"", b"\x10\x0c")]
     return [name.encode() for name in NAMES]
 
 

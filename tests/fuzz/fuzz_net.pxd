@@ -5,3 +5,4 @@ cdef uint64_t websocket(const uint8_t* p, size_t n) noexcept nogil
 cdef uint64_t upgrade(const uint8_t* p, size_t n) noexcept nogil
 cdef uint64_t proxy(const uint8_t* p, size_t n) noexcept nogil
 cdef uint64_t relay_head(const uint8_t* p, size_t n) noexcept nogil
+cdef uint64_t ticket(const uint8_t* p, size_t n) noexcept nogil

@@ -3,9 +3,11 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport abort, free, malloc
 from libc.string cimport memcmp, memcpy, memset
+from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 cimport cext.net.proxy as pp
 cimport cext.net.relay_head as rh
+cimport cext.net.ticket as tk
 cimport cext.net.upgrade as up
 cimport cext.net.websocket as ws
 
@@ -182,6 +184,60 @@ cdef uint64_t relay_head(const uint8_t* p, size_t n) noexcept nogil:
         q = copy(p + 1, at)
         found = rh.relay_head_read(q, at, &cut)
         must(found != rh.RELAY_HEAD_MORE or cut.size == 0 or cut.size > at)
+        free(q)
+    must(found == status)
+    return total
+
+
+cdef void ticket_again(const uint8_t* p, const tk.Ticket* t) noexcept nogil:
+    """Write a ticket again with the right proof, and take it: once, and not with a changed byte. Abort if it differs in anything but its proof."""
+    cdef tk.TicketKey gives, takes
+    cdef tk.Ticket read
+    cdef HashKey key
+    cdef uint8_t* made = <uint8_t*>malloc(t.size)
+    key.k0, key.k1 = 1, 2
+    memset(&gives, 0, sizeof(gives))
+    memset(&takes, 0, sizeof(takes))
+    must(tk.ticket_key_set(&gives, &key, 0) == 0 and tk.ticket_key_set(&takes, &key, 1) == 0)
+    must(tk.ticket_take(&takes, p, t) == tk.TICKET_FORGED)       # a fuzzer finds no proof of 128 bits
+    gives.number = t.number - 1
+    must(tk.ticket_size(&t.head) == t.size)
+    tk.ticket_put(made, &gives, t.slot, &t.head)
+    must(memcmp(made, p, t.size - tk.TICKET_PROOF) == 0)
+    must(tk.ticket_read(made, t.size, &read) == tk.TICKET_DONE)
+    made[t.number % t.size] ^= 1
+    must(tk.ticket_take(&takes, made, &read) == tk.TICKET_FORGED)
+    made[t.number % t.size] ^= 1
+    if t.number:
+        must(tk.ticket_take(&takes, made, &read) == tk.TICKET_TAKEN)
+        must(tk.ticket_take(&takes, made, &read) == tk.TICKET_AGAIN)
+    tk.ticket_key_forget(&takes)
+    free(made)
+
+
+cdef uint64_t ticket(const uint8_t* p, size_t n) noexcept nogil:
+    """Read a ticket whole and in pieces. Abort if the results differ, if its size is beyond the longest head, or if a wrong one is taken."""
+    cdef tk.Ticket whole, cut
+    cdef int status, found = tk.TICKET_MORE
+    cdef uint8_t* q
+    cdef size_t at = 0
+    cdef uint64_t total = 0
+    if n == 0:
+        return 0
+    q = copy(p + 1, n - 1)
+    status = tk.ticket_read(q, n - 1, &whole)
+    must(whole.size <= tk.TICKET_BYTES + rh.RELAY_HEAD_BYTES_MAX + rh.RELAY_NAME_MAX + rh.RELAY_PATH_MAX)
+    if status == tk.TICKET_DONE:
+        must(whole.size <= n - 1 and within(whole.head.name, q, whole.size) and within(whole.head.path, q, whole.size))
+        total = whole.slot + whole.number + whole.size
+        if q[tk.TICKET_BEGIN + 4] == rh.RELAY_HEAD_VERSION:
+            ticket_again(q, &whole)
+    free(q)
+    while at < n - 1 and found == tk.TICKET_MORE:
+        at += piece(n - 1 - at, p[0], at)
+        q = copy(p + 1, at)
+        found = tk.ticket_read(q, at, &cut)
+        must(found != tk.TICKET_MORE or cut.size == 0 or cut.size > at)
         free(q)
     must(found == status)
     return total

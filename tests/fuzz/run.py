@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 CODEC = ["frame", "utf8", "properties", "connect", "publish", "ack", "subscribe", "unsubscribe", "disconnect", "auth"]
 TOPIC = ["name", "filters"]
-NET = ["websocket", "upgrade", "proxy", "relay_head"]
+NET = ["websocket", "upgrade", "proxy", "relay_head", "ticket"]
 RECORDS = ["tls_records"]
 LINK = ["as_client", "lines"]
 WORKERS = ["link_frame", "link_bytes"]
@@ -73,7 +73,7 @@ def sources() -> list[str]:
     rooms += [f"cext/link/{m}.pyx" for m in ("frame", "sending", "waiting", "identities", "routes", "out", "inward", "links")]
     rooms += ["tests/fuzz/fuzz_links.pyx"]
     rooms += ["cext/session/record.pyx", "tests/fuzz/fuzz_session.pyx"]
-    rooms += [f"cext/net/{m}.pyx" for m in ("accept_key", "websocket", "upgrade", "proxy", "relay_head")] + ["tests/fuzz/fuzz_net.pyx"]
+    rooms += [f"cext/net/{m}.pyx" for m in ("accept_key", "websocket", "upgrade", "proxy", "relay_head", "ticket")] + ["tests/fuzz/fuzz_net.pyx"]
     rooms += ["cext/net/records.pyx", "tests/fuzz/fuzz_records.pyx"]
     rooms += [f"cext/store/{m}.pyx" for m in ("crc", "file", "format", "replay")] + ["tests/fuzz/fuzz_store.pyx"]
     return rooms + [f"cext/journal/{m}.pyx" for m in ("format", "listing", "walk", "reader", "columns")] + ["tests/fuzz/fuzz_journal.pyx"]

@@ -11,7 +11,7 @@ cdef enum:
     CONTROL_ADOPT = 5
     CONTROL_RELOAD = 6
     CONTROL_LINK = 30                # the descriptors `fd` (out) and `cursor` (in) are a new link to the worker `from_index`
-    CONTROL_WIRE = 43                # the descriptor `fd`, or -1, of the worker `from_index`; `cursor` is a WIRE_... of lifecycle/wires.pxd
+    CONTROL_WIRE = 43                # WireOrder* of lifecycle/wires.pxd in `reload`, about the worker `from_index`
     CONTROL_RELOAD_OVER = 22         # the clients that wait for a reload go on
     CONTROL_BRIDGE = 21               # reload of bridges: BridgeCommand* of bridge_state.pxd
     CONTROL_ROLES = 20              # `swap`: n_swap new Roles, one for each security, NULL = unchanged; the loop puts the old ones there
@@ -50,7 +50,7 @@ ctypedef struct ControlRequest:
     int32_t done
     int32_t result              # 0 = done; otherwise errno, or 1 = not found
     int32_t fd
-    void* reload                # Reload* of reload.pxd, BridgeCommand* of bridge_state.pxd, or Durable* of durable.pxd
+    void* reload                # Reload* of reload.pxd, BridgeCommand* of bridge_state.pxd, Durable* of durable.pxd, or WireOrder* of lifecycle/wires.pxd
     Roles** swap
     uint32_t n_swap
     uint8_t* text               # kick: client id

@@ -35,7 +35,7 @@ from cext.broker.core.trace_state cimport TraceSpec
 from cext.broker.lifecycle.accept cimport client_adopt
 from cext.broker.lifecycle.reload_hold cimport reload_hold_over
 from cext.broker.lifecycle.session_lifecycle cimport client_end
-from cext.broker.lifecycle.wires cimport wire_serve
+from cext.broker.lifecycle.wires cimport WireOrder, wire_serve
 from cext.broker.links.sockets cimport link_sockets
 from cext.broker.rules.roles cimport Roles
 from cext.broker.storage.attach cimport durable_attach
@@ -210,7 +210,7 @@ cdef void answer(Broker* b, ControlRequest* a) noexcept nogil:    # long: one br
     elif a.kind == CONTROL_LINK:
         link_sockets(b, a.from_index, a.fd, <int>a.cursor)
     elif a.kind == CONTROL_WIRE:
-        wire_serve(b, a.from_index, <int>a.cursor, a.fd)
+        wire_serve(b, a.from_index, <const WireOrder*>a.reload)
     elif a.kind == CONTROL_BRIDGE:
         answer_bridge(b, a)
     elif a.kind == CONTROL_ATTACH:

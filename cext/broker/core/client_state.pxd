@@ -69,6 +69,8 @@ cdef enum:
     TIMER_LINK_WAIT = 13
     TIMER_LINKS = 14
     TIMER_FIGURES = 15
+    TIMER_CALLERS = 16
+    TIMER_DIAL = 17             # of a half of a relay whose connection is not open yet
 
 cdef enum:
     PENDING_CONNECT = 1
@@ -152,10 +154,11 @@ ctypedef struct Client:
     uint64_t auth_request                   # handle of the request about its CONNECT, AUTH exchange or PUBLISH; 0: none
     uint32_t packet_max                 # largest packet that the client accepts; 0: no limit
     uint32_t out_packets                # PUBLISHes written since its output was last empty
-    uint32_t newcomer_prev              # neighbours among the newcomers of its network, as positions in the slab + 1; 0: none
+    # neighbours among the newcomers of its network, as positions in the slab + 1; 0: none. Of a half whose connection is not open yet: its client, which waits
+    uint32_t newcomer_prev
     uint32_t newcomer_next              # of a relay: its other half
     uint32_t newcomer_bytes             # memory that it is counted as
-    uint32_t newcomer_met               # its number: older newcomers have smaller ones
+    uint32_t newcomer_met               # its number: older newcomers have smaller ones. Of a half whose connection is not open yet: the generation of its client
     uint16_t newcomer_network           # place in newcomer_networks
     uint16_t keepalive_s
     uint16_t alias_max_in               # Topic Alias Maximum that it received; a reload does not change it

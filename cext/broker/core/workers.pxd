@@ -6,16 +6,16 @@ from cext.base.view cimport View
 from cext.base.wheel cimport Timer
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
-from cext.broker.core.link_state cimport LinkConn
 from cext.broker.core.listener cimport Listener
 from cext.broker.core.stats cimport STATS_N, STREAM_GAUGES
-from cext.net.conn_state cimport input_fn
+from cext.net.conn_state cimport Address, Conn, ListenSocket, input_fn
+from cext.net.ticket cimport TicketKey
 
 cdef enum:
     WORKERS_MAX = 64
     WORKER_LISTENERS_MAX = 64           # listeners that are counted over all workers
-    WIRES_READY = 32                    # connections to each worker on another machine that wait for clients
-    WIRES_ARRIVALS = 128                # connections from each of them that wait for the descriptions of clients
+    WIRES_DIALS = 1024                  # connections to each worker on another machine that are not open yet; further clients wait
+    WIRES_CALLERS = 256                 # connections from other machines that have not proved themselves; with more, the oldest ends
     WORKER_PARTS_MAX = 66               # streams of which all workers have parts, and parts that the first worker has open for retention
     # positions in Figures: the statistics; the processor time in microseconds; drops by listener and reason; what answer_observed
     # writes; messages with a number to each worker, and QoS 0 that the links to it dropped; the gauges of streams; logins that failed, and that were
@@ -27,6 +27,16 @@ cdef enum:
     FIGURE_STREAMS = STATS_N + 1 + WORKER_LISTENERS_MAX * 19 + 2 + 7 * 110 + 2 * WORKERS_MAX
     FIGURE_LOGINS = FIGURE_STREAMS + WORKER_PARTS_MAX * STREAM_GAUGES
     FIGURES_N = FIGURE_LOGINS + 2
+
+cdef enum:
+    # reasons of lines about connections between machines, each of which is logged once in a while for each worker
+    WIRE_BAD = 0                # a wrong description of a client
+    WIRE_FORGED = 1             # a ticket without the right key
+    WIRE_USED = 2               # a ticket for the second time
+    WIRE_LATE = 3               # a ticket below the window
+    WIRE_FULL = 4               # too many connections without a proof
+    WIRE_DIAL = 5               # a connect that failed
+    WIRE_REASONS = 6
 
 ctypedef struct Figures:
     # the statistics of the process that has the place, and the counters of those that had it before. Their sum never falls
@@ -66,12 +76,22 @@ ctypedef struct Passage:
     uint32_t head
     uint32_t tail
 
+ctypedef struct Caller
+ctypedef struct Caller:                 # a connection from another machine that has not proved itself
+    Conn conn                           # first: the reactor has a pointer to it, with CONN_PEER and CONN_RELAY
+    Caller* previous
+    Caller* next
+    uint64_t due_ms                     # when it must have proved itself
+
 ctypedef struct WireEnds:
-    # the connections of a worker on another machine: to it, and from it, that wait for clients
-    int fds[WIRES_READY]
-    uint32_t n
-    uint32_t arrivals_n
-    LinkConn* arrivals[WIRES_ARRIVALS]
+    # relays to and from a worker on another machine
+    TicketKey out                       # of the clients that are relayed to it; unknown: they wait
+    TicketKey ins[2]                    # of those that it relays: of the present proof, and of the one before, whose tickets may be on their way
+    Address remote                      # where it accepts connections
+    uint32_t scope                      # interface of a link-local IPv6 address
+    uint32_t dials                      # connections to it that are not open yet
+    uint64_t pause_ms                   # no connection to it is begun before
+    uint64_t lines_ms[6]                # WIRE_REASONS: when a line was logged; 0: never. In the place of this worker: about connections of no worker
     uint8_t closes                      # how many times all was closed; a relay that has another number in Client.wire_closes ends
 
 ctypedef struct Workers:
@@ -85,8 +105,13 @@ ctypedef struct Workers:
     uint64_t remote                     # mask of the workers that are reached over the network (wires.pyx); they have no passage
     WireEnds* wires                     # by place; NULL: all workers are on this machine
     uint64_t links_wanted               # mask of the workers to which the control plane shall open a link
-    int wires_fd                        # an eventfd: links are wanted, or connections were used
-    uint8_t wires_used                  # 1: in this turn
+    int wires_fd                        # an eventfd: links are wanted
+    ListenSocket calls                  # for connections from other machines; its owner is NULL
+    int strangers_fd                    # a SOCK_SEQPACKET socket to the control plane, for those that begin without a ticket; -1: none
+    Caller* callers                     # connections that have not proved themselves, the oldest first
+    Caller* callers_last
+    uint32_t callers_n
+    Timer callers_timer                 # until the oldest must have proved itself
     uint8_t relays_walk                 # 1: relays of processes that have ended must end
     uint32_t relays_at                  # position in the slab of clients up to which that is done
     uint32_t halves                     # clients that are halves of relays
@@ -120,5 +145,7 @@ cdef uint64_t others_sessions(Broker* b) noexcept nogil
 cdef uint64_t others_of_listener(Broker* b, const Listener* d) noexcept nogil
 # Publish this worker's own numbers, at the end of a turn.
 cdef void workers_publish(Broker* b) noexcept nogil
+# Return whether a line about a worker is due, WIRE_... is its reason, and note that it comes.
+cdef bint wire_line_due(Broker* b, uint32_t place, int reason) noexcept nogil
 # Log a line about this process: that of a worker begins with its number.
 cdef void log_own(Broker* b, uint32_t type, const char* text) noexcept nogil

@@ -25,6 +25,9 @@ cdef extern from *:
     uint64_t mosq_count_get(const uint64_t* p) nogil
     void mosq_count_put(uint64_t* p, uint64_t n) nogil
 
+cdef enum:
+    WIRE_LINE_MS = 30000
+
 
 cdef Client* relay_other(Broker* b, const Client* c) noexcept nogil:
     return <Client*>slab_at(&b.clients, c.newcomer_next - 1) if c.newcomer_next else NULL
@@ -33,7 +36,9 @@ cdef Client* relay_other(Broker* b, const Client* c) noexcept nogil:
 cdef void relay_part(Broker* b, Client* c) noexcept nogil:
     cdef Client* other = relay_other(b, c)
     workers_of(b).halves -= 1
-    c.newcomer_next = 0
+    if c.newcomer_prev:
+        workers_of(b).wires[c.wire - 1].dials -= 1
+    c.newcomer_next = c.newcomer_prev = 0
     if other != NULL:
         other.newcomer_next = 0
         client_doom(b, other, END_SILENT)
@@ -86,6 +91,14 @@ cdef void workers_publish(Broker* b) noexcept nogil:
     mosq_count_put(&own.sessions, b.sessions.count)
     for i in range(b.n_listeners if b.n_listeners < WORKER_LISTENERS_MAX else WORKER_LISTENERS_MAX):
         mosq_count_put(&own.of_listener[i], b.listeners[i].n_connections)
+
+
+cdef bint wire_line_due(Broker* b, uint32_t place, int reason) noexcept nogil:
+    cdef uint64_t* last_ms = &workers_of(b).wires[place].lines_ms[reason]
+    if last_ms[0] and b.reactor.now_ms - last_ms[0] < WIRE_LINE_MS:
+        return 0
+    last_ms[0] = b.reactor.now_ms
+    return 1
 
 
 cdef void log_own(Broker* b, uint32_t type, const char* text) noexcept nogil:

@@ -1,5 +1,5 @@
 # Rebuild the state of a broker from the memory file of the process before. See restore.pyx.
-from libc.stdint cimport int32_t, uint32_t
+from libc.stdint cimport int32_t, uint32_t, uint64_t
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.handover_state cimport HandoverCounts
 

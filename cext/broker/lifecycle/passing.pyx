@@ -42,7 +42,8 @@ from cext.broker.lifecycle.accept cimport client_open, client_welcome, descripto
 from cext.broker.core.link_state cimport NO_SLOT
 from cext.broker.links.sockets cimport link_accepted
 from cext.broker.lifecycle.session_lifecycle cimport client_end
-from cext.broker.lifecycle.wires cimport names_fill, wire_head, wire_input, wire_mark, wire_take, wires_wake
+from cext.broker.lifecycle.callers cimport caller_input
+from cext.broker.lifecycle.wires cimport names_fill, wire_dial
 from cext.broker.persist.publication cimport memory_short
 from cext.codec.reason cimport RC_KEEP_ALIVE_TIMEOUT
 from cext.net.conn cimport conn_close, conn_drop_input, conn_open, conn_resume
@@ -160,13 +161,19 @@ cdef int client_moves(Broker* b, Client* c, View client_id) noexcept nogil:
     to = worker_of_id(w, client_id)
     if to == w.place:
         return 0
-    if c.conn.flags & CONN_MOVED or passage_wait(&w.passages[to], c) != 0:
+    if c.conn.flags & CONN_MOVED or move_waits(b, c, to) != 0:
         return END_REFUSED               # two workers disagree, during a reload; or there is no memory
     log_negotiated_tls(b, c, client_id)
-    w.waiting += 1
     c.state = C_MOVING
     c.conn.flags |= CONN_PAUSED
     return PACKET_PENDING
+
+
+cdef int move_waits(Broker* b, const Client* c, uint32_t place) noexcept nogil:
+    if passage_wait(&workers_of(b).passages[place], c) != 0:
+        return -1
+    workers_of(b).waiting += 1
+    return 0
 
 
 cdef int passage_wait(Passage* d, const Client* c) noexcept nogil:
@@ -198,9 +205,6 @@ cdef bint workers_pass(Broker* b) noexcept nogil:
     if w.waiting:
         for i in range(w.n):
             passage_pass(b, w, i)
-    if w.wires_used:
-        w.wires_used = 0
-        wires_wake(w)
     return w.waiting != 0
 
 
@@ -208,17 +212,18 @@ cdef void passage_pass(Broker* b, Workers* w, uint32_t place) noexcept nogil:
     cdef Passage* d = &w.passages[place]
     cdef SlabItem* handle
     cdef Client* c
+    cdef bint far = w.remote >> place & 1
     cdef int err
     while d.head != d.tail:
         handle = &d.waiting[d.head & (d.cap - 1)]
         c = <Client*>slab_get(&b.clients, handle.index, handle.generation)
         if c != NULL and c.state == C_MOVING and not c.flags & CF_DOOMED:
-            err = client_relay(b, c, place) if w.remote >> place & 1 else client_pass(b, c, d.fd)
+            err = wire_dial(b, c, place) if far else client_pass(b, c, d.fd)
             if err == EAGAIN or err == ENOBUFS or err == ETOOMANYREFS:     # the last: too many descriptors are on their way
                 return
             if err:
                 client_end(b, c, END_REFUSED)
-            elif c.state == C_MOVING:
+            elif c.state == C_MOVING and not far:
                 client_passed(b, c)
         d.head += 1
         w.waiting -= 1
@@ -268,24 +273,6 @@ cdef int client_pass(Broker* b, Client* c, int passage) noexcept nogil:
     if err:
         c_close(ends[0])
     else:
-        relay_flow(b, c)
-    return err
-
-
-cdef int client_relay(Broker* b, Client* c, uint32_t place) noexcept nogil:
-    """Relay a client to a worker on another machine. Returns 0 or errno; EAGAIN: no connection is ready."""
-    cdef int fd = wire_take(workers_of(b), place)
-    cdef uint64_t left_ms = wheel_left_ms(&b.wheel, &c.timer)
-    cdef int err
-    if fd < 0:
-        return EAGAIN
-    err = relay_begin(b, c, fd)
-    if err:
-        c_close(fd)
-        return err
-    wire_mark(b, relay_other(b, c), place)
-    err = wire_head(b, c, &relay_other(b, c).conn, left_ms)
-    if err == 0:
         relay_flow(b, c)
     return err
 
@@ -352,7 +339,6 @@ cdef bint connection_deal(Broker* b, Listener* listener, int fd, const Address* 
     """Send a new TLS connection to the worker whose turn it is, if it works. Return 0 if that is this one, or if it cannot be sent."""
     cdef Workers* w = workers_of(b)
     cdef Move m
-    cdef iovec iov
     cdef uint32_t to = deal_next(w)
     while to != w.place and b.reactor.now_ms - mosq_told_get(&w.counts[to].told_ms) > SILENT_MS:
         to = deal_next(w)
@@ -364,9 +350,7 @@ cdef bint connection_deal(Broker* b, Listener* listener, int fd, const Address* 
     m.is_new = 1
     m.address = a[0]
     m.due_ms = b.reactor.now_ms + b.settings.connect_timeout_ms
-    iov.iov_base = &m
-    iov.iov_len = sizeof(Move)
-    if mosq_passage_send(w.passages[to].fd, &iov, 1, &fd, 1) < 0:
+    if descriptor_pass(w.passages[to].fd, <const uint8_t*>&m, sizeof(Move), fd) != 0:
         return 0
     c_close(fd)
     return 1
@@ -374,12 +358,16 @@ cdef bint connection_deal(Broker* b, Listener* listener, int fd, const Address* 
 
 cdef int link_pass(Broker* b, uint32_t to, int fd) noexcept nogil:
     cdef Move m
-    cdef iovec iov
     memset(&m, 0, sizeof(Move))
     m.is_link = 1
-    iov.iov_base = &m
-    iov.iov_len = sizeof(Move)
-    return 0 if mosq_passage_send(workers_of(b).passages[to].fd, &iov, 1, &fd, 1) >= 0 else errno
+    return descriptor_pass(workers_of(b).passages[to].fd, <const uint8_t*>&m, sizeof(Move), fd)
+
+
+cdef int descriptor_pass(int passage, const uint8_t* p, size_t n, int fd) noexcept nogil:
+    cdef iovec iov
+    iov.iov_base = <void*>p
+    iov.iov_len = n
+    return 0 if mosq_passage_send(passage, &iov, 1, &fd, 1) >= 0 else errno
 
 
 # ---------------------------------------------------------------- relays
@@ -397,16 +385,23 @@ cdef int relay_begin(Broker* b, Client* c, int fd) noexcept nogil:
         client_give(b, half)
         return err
     half.listener = c.listener
-    half.state = c.state = C_RELAY
-    half.newcomer_next = c.slab.index + 1
-    newcomer_leave(b, c)
-    c.newcomer_next = half.slab.index + 1
-    c.listener.n_connections -= 1        # it counts where its client is served
+    half.state = C_RELAY
     half.conn.flags |= CONN_RELAY | CONN_INNER
-    c.conn.flags |= CONN_RELAY
-    workers_of(b).halves += 2
-    wheel_remove(&b.wheel, &c.timer)
+    workers_of(b).halves += 1
+    relay_join(b, c, half)
     return 0
+
+
+cdef void relay_join(Broker* b, Client* c, Client* half) noexcept nogil:
+    newcomer_leave(b, c)
+    half.newcomer_next = c.slab.index + 1
+    c.newcomer_next = half.slab.index + 1
+    c.newcomer_prev = 0
+    c.state = C_RELAY
+    c.listener.n_connections -= 1        # it counts where its client is served
+    c.conn.flags |= CONN_RELAY
+    workers_of(b).halves += 1
+    wheel_remove(&b.wheel, &c.timer)
 
 
 cdef void relay_flow(Broker* b, Client* c) noexcept nogil:
@@ -436,7 +431,7 @@ cdef size_t relay_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexc
 
 
 cdef inline size_t relayed(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
-    return wire_input(b, conn, p, n) if conn.flags & CONN_PEER else relay_input(b, conn, p, n)
+    return caller_input(b, conn, p, n) if conn.flags & CONN_PEER else relay_input(b, conn, p, n)
 
 
 cdef size_t workers_input(void* broker, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:

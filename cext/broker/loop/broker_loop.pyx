@@ -28,7 +28,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, client_give, denials_sum, lines_sum
 from cext.broker.core.client_state cimport (
     C_CONNECTED, C_ENDED, Client, TIMER_ACCOUNTS, TIMER_AUTH_REQUEST, TIMER_BRIDGE, TIMER_CLIENT, TIMER_CURSORS, TIMER_DENIED,
-    TIMER_LINK_WAIT, TIMER_FIGURES, TIMER_LINKS, TIMER_LOG_RATES,
+    TIMER_CALLERS, TIMER_DIAL, TIMER_LINK_WAIT, TIMER_FIGURES, TIMER_LINKS, TIMER_LOG_RATES,
     TIMER_RELOAD_HOLD, TIMER_RETAINED, TIMER_SESSION, TIMER_TRACE, client_of,
 )
 from cext.broker.core.durable cimport MEMORY_PAUSE_MS, changes_of, durable_of, lacks_since
@@ -55,7 +55,8 @@ from cext.broker.lifecycle.session_lifecycle cimport (
 )
 from cext.broker.lifecycle.shed cimport shed_largest
 from cext.broker.lifecycle.passing cimport relay_drained, workers_passage_due, workers_free, workers_pass, workers_receive, workers_start
-from cext.broker.lifecycle.wires cimport relays_slice, wire_lost, wires_close
+from cext.broker.lifecycle.callers cimport caller_accept, caller_lost, callers_late
+from cext.broker.lifecycle.wires cimport relays_slice, wire_late, wire_opened, wires_close
 from cext.broker.links.sockets cimport link_empty, link_freed, link_input, link_lost, links_close, links_read_on, links_turn
 from cext.broker.arrivals.fanouts cimport fanout_done
 from cext.broker.arrivals.waits cimport wait_of_job_done, wait_timed_out
@@ -80,7 +81,7 @@ from cext.broker.trace.slots cimport trace_timer_fired, tracing_fini
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED, RC_SERVER_SHUTTING_DOWN
 from cext.link.state cimport LinkWaiter
 from cext.net.conn cimport conn_close, conn_resume
-from cext.net.conn_state cimport CONN_CLOSED, CONN_PAUSED, CONN_PEER, CONN_RELAY, Conn
+from cext.net.conn_state cimport Address, CONN_CLOSED, CONN_PAUSED, CONN_PEER, CONN_RELAY, Conn, ListenSocket
 from cext.net.reactor cimport reactor_accept, reactor_fini, reactor_flush, reactor_init, reactor_turn
 from cext.session.message cimport Message, message_unref
 from cext.session.session cimport (
@@ -110,10 +111,24 @@ cdef size_t dispatch_linked_traced(void* broker, Conn* conn, const uint8_t* p, s
     return link_input(<Broker*>broker, conn, p, n) if conn.flags & CONN_PEER else dispatch_traced(broker, conn, p, n)
 
 
+cdef void on_accept(void* ctx, ListenSocket* l, int fd, const Address* a) noexcept nogil:
+    if l.owner == NULL:
+        caller_accept(<Broker*>ctx, fd, a)
+    else:
+        client_accept(ctx, l, fd, a)
+
+
+cdef void on_opened(void* ctx, Conn* conn, int err) noexcept nogil:
+    if conn.flags & CONN_RELAY:
+        wire_opened(<Broker*>ctx, client_of(conn), err)
+    else:
+        conn_opened(ctx, conn, err)
+
+
 cdef void on_lost(void* ctx, Conn* conn, int err) noexcept nogil:
     if conn.flags & CONN_PEER:
         if conn.flags & CONN_RELAY:
-            wire_lost(<Broker*>ctx, conn)
+            caller_lost(<Broker*>ctx, conn)
         else:
             link_lost(<Broker*>ctx, conn)
         return
@@ -204,6 +219,10 @@ cdef void timer_fired(void* ctx, Timer* t) noexcept nogil:
     elif t.kind == TIMER_FIGURES:
         figures_timer(<Broker*>ctx)
         links_read_on(<Broker*>ctx)
+    elif t.kind == TIMER_DIAL:
+        wire_late(<Broker*>ctx, t)
+    elif t.kind == TIMER_CALLERS:
+        callers_late(<Broker*>ctx)
     elif t.kind == TIMER_ACCOUNTS:
         accounts_timer(<Broker*>ctx)
     elif t.kind == TIMER_CURSORS:
@@ -449,7 +468,7 @@ cdef int broker_init(Broker* b) noexcept nogil:
     cdef int err = reactor_init(&b.reactor, b)
     if err:
         return err
-    b.reactor.on_accept = client_accept
+    b.reactor.on_accept = on_accept
     b.reactor.on_input = dispatch
     b.reactor.on_lost = on_lost
     b.reactor.on_drained = on_drained
@@ -466,7 +485,7 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.on_upgraded = client_upgraded
     b.reactor.on_transport_error = log_transport_error
     b.reactor.context_of = listener_context
-    b.reactor.on_opened = conn_opened
+    b.reactor.on_opened = on_opened
     b.reactor.on_shaken = on_shaken
     b.trace.sent = trace_sent
     b.trace.input = dispatch_traced
