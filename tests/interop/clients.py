@@ -115,6 +115,8 @@ class Paho(Client):
 
     def publish(self, message: Message) -> None:
         info = self.client.publish(message.topic, message.payload, message.qos, message.retain)
+        if info.rc == paho.MQTT_ERR_NO_CONN and message.qos:        # paho keeps it, and sends it when it is connected again
+            info.rc = paho.MQTT_ERR_SUCCESS
         info.wait_for_publish(TIMEOUT_S)
         assert info.is_published()
 

@@ -146,7 +146,7 @@ class Parent:
 
     @property
     def given(self) -> "Given":
-        """What all workers get."""
+        """Return what all workers get."""
         return self._shared.given
 
     # ---- start

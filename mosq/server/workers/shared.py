@@ -1,4 +1,4 @@
-"""What the workers of a parent share: the listening sockets, and sockets and memory between the workers.
+"""Open what the workers of a parent share: the listening sockets, and sockets and memory between the workers.
 
 The parent opens all of it before the first fork and keeps it open, so it outlives each worker.
 """
