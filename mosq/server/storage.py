@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mosq.engine import Engine
     from mosq.server.feeding import Feeder
 
+IN_REDIS = " in Redis"  # after the name of a store without a folder
 SUFFIX = ".store"       # beside Mosquitto's own file, which may still exist
 STREAMS = "streams"
 STREAMS_MAX = 33        # STREAMS_MAX of cext/broker/persist/streams.pxd, and the stream of events
@@ -141,13 +142,17 @@ def stream_losses(stream: "dict[str, Any]") -> list[str]:
     return lines
 
 
+def _check_of(directory: str) -> str:
+    return "`mosq cluster check`" if directory.endswith(IN_REDIS) else f"`mosq db check {directory}`"
+
+
 def losses(directory: str, found: "dict[str, Any]") -> list[str]:
     """Describe what could not be read from the store, one line each."""
     lines = []
     if found["n_lost"]:
         ranges = ", ".join(f"{lo} to {hi if hi < 2**64 - 1 else 'unknown'}" for lo, hi in found["lost"])
         lines.append(f"{found['n_lost']} damaged places in {directory}: the records at lsn {ranges} are lost "
-                     f"({found['lost_bytes']} bytes). `mosq db check {directory}` shows more.")
+                     f"({found['lost_bytes']} bytes). {_check_of(directory)} shows more.")
     if found["odd"]:
         lines.append(f"{found['odd']} records in {directory} are contradictory and were skipped.")
     if found["denied"]:

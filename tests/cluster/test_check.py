@@ -14,6 +14,7 @@ from mosq.cli.commands import main
 from mosq.cluster.address import Address
 from mosq.cluster.entries import entry_of, text_of
 from mosq.cluster.registry import Registry
+from mosq.server.storage import IN_REDIS, losses
 from mosq.tools.cluster import check
 from tests.cluster.servers import Redis
 from tests.cluster.test_serving import publish
@@ -234,3 +235,9 @@ def test_a_difference_that_does_not_stand_is_not_reported(copy: Copy) -> None:
 
     assert check.standing(copy.registry(), copy.linked.facts, "mosq", NODES_ALIVE, pause) == []
     assert pauses == [1.5 * copy.linked.facts.terms.lease_s]
+
+
+def test_the_log_names_this_command_for_a_damaged_store() -> None:
+    found = {"n_lost": 1, "lost": [(5, 9)], "lost_bytes": 3, "odd": 0, "denied": 0, "unreadable": 0, "foreign": 0}
+    [line] = losses(f"mosq:id:1{IN_REDIS}", found)
+    assert line == "1 damaged places in mosq:id:1 in Redis: the records at lsn 5 to 9 are lost (3 bytes). `mosq cluster check` shows more."

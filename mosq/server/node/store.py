@@ -15,7 +15,7 @@ from mosq.cluster.scripts import (
     stream_id,
 )
 from mosq.server.settings import stream_specs
-from mosq.server.storage import report_store, report_streams
+from mosq.server.storage import IN_REDIS, report_store, report_streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def open_in_redis(engine: "Engine", config: "Config", place: StorePlace, files: 
     """Load the contents of a store in Redis into the engine. Raises OSError."""
     streams = _streams(config, place.id)
     found = engine.persist(STORE_FOLDER, config.durability, config.durability_interval, streams=streams, files=files)
-    report_store(f"{place.name_of(config.worker)} in Redis", config, found, report)
+    report_store(place.name_of(config.worker) + IN_REDIS, config, found, report)
     report_streams(found, streams, report)
 
 
