@@ -113,13 +113,14 @@ class Registry:
             raise RefusedError(f"Redis has {servers} servers, and with {self._replicas} replicas that confirm, a "
                                "message is not on most of them: another primary may lack it; give --replicas "
                                f"{servers // 2}")
+        self._servers = max(self._servers, servers)     # from now on most of them must confirm
         salt = secrets.token_hex(16)
         fields = {"id": secrets.token_hex(16), "protocol": PROTOCOL, "salt": salt, "proof": self._proof(salt),
                   "key": secrets.token_hex(KEY_BYTES), "servers": servers, **self._fixed(workers)}
         pairs = [part for pair in fields.items() for part in pair]
         found = _pairs(self._run(scripts.CREATE, pairs)[1])
         self._check(workers, found)
-        if _servers_in(found) < servers:
+        if self._servers_in(found) < servers:
             self._run(None, ["HSET", self._keys[0], "servers", servers])
 
     def _counted(self, info: "dict[str, Any]") -> int:
@@ -135,12 +136,22 @@ class Registry:
         try:
             terms = Terms(int(fields["milliseconds of lease"]) / 1000, int(fields["milliseconds of margin"]) / 1000)
             facts = Facts(int(fields["workers"]), int(fields["replicas"]), terms, bytes.fromhex(fields["key"]),
-                          fields["id"], _servers_in(fields))
+                          fields["id"], self._servers_in(fields))
         except (KeyError, ValueError):
             raise self._damaged() from None
         if not 1 <= facts.workers <= WORKERS_MAX or facts.replicas < 0 or len(facts.key) != KEY_BYTES:
             raise self._damaged()
         return facts
+
+    def _servers_in(self, fields: dict[str, str]) -> int:
+        """Return the number of servers of Redis. Raises RefusedError if it is not a number above that of the replicas
+        that confirm. A cluster of an earlier version did not note it: all replicas confirm."""
+        replicas, servers = fields["replicas"], fields.get("servers")
+        if servers is None:
+            return int(replicas) + 1
+        if not servers.isdecimal() or int(servers) <= int(replicas):
+            raise self._damaged()
+        return int(servers)
 
     def _damaged(self) -> RefusedError:
         return RefusedError(f"the key {self._keys[0]} in Redis is damaged, or of another version of mosq; restore the "
@@ -277,7 +288,7 @@ class Registry:
         if not low <= int(fields["protocol"]) <= high:
             raise RefusedError(f"the cluster {self.cluster} has protocol {fields['protocol']}, and this version of "
                                f"mosq knows {low} to {high}")
-        self._id, self._servers = fields["id"], _servers_in(fields)
+        self._id, self._servers = fields["id"], self._servers_in(fields)
 
     def _fields(self) -> dict[str, str]:
         fields = _pairs(self._run(None, ["HGETALL", self._keys[0]])[1])
@@ -485,11 +496,6 @@ def _following(last: Following, source: str, replicas: int) -> Following:
     if source != last.source:
         return Following(source, replicas, float("-inf"))
     return Following(source, replicas, time.monotonic() if replicas < last.replicas else last.fewer_s)
-
-
-def _servers_in(fields: dict[str, str]) -> int:
-    """Return the number of servers of Redis. A cluster of an earlier version did not note it: all replicas confirm."""
-    return int(fields.get("servers", int(fields["replicas"]) + 1))
 
 
 def _pairs(flat: "Sequence[str] | dict[str, str]") -> dict[str, str]:

@@ -7,6 +7,7 @@ from mosq.cluster.address import Address, parse_address
 from mosq.cluster.entries import PORT_MAX, check_name
 from mosq.config.errors import ConfigError
 from mosq.config.plugin import DYNAMIC_SECURITY, PERSIST_SQLITE, all_plugins, has_store
+from mosq.config.streams import stream_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,6 +73,11 @@ def _check_values(config: "Config") -> None:
                           "`cluster_secret_file FILE`.", origins.get("cluster_listener"))
 
 
+def _is_limited(line: str) -> bool:
+    stream = stream_of(line)
+    return bool(stream.retain_age_s or stream.retain_bytes)
+
+
 def _not_in_a_cluster(config: "Config") -> "Iterator[tuple[str, Origin | None]]":
     """Yield the error and the place of each option that a node cannot have, or cannot have yet."""
     origins = config.origins
@@ -86,8 +92,8 @@ def _not_in_a_cluster(config: "Config") -> "Iterator[tuple[str, Origin | None]]"
         wanted = "a durability other than none" if config.durability == "none" else "`persistence true`"
         yield (f"'cluster' needs a store, because its workers move with their stores. Expected {wanted} as well.",
                origins.get("durability" if config.durability == "none" else "persistence", origins.get("cluster")))
-    for name in ("stream", "stream_events"):
-        if any(not {"retain_age", "retain_bytes"}.intersection(line.split()) for line in getattr(config, name)):
+    for name, is_limited in (("stream", _is_limited), ("stream_events", lambda line: len(line.split()) > 1)):
+        if not all(map(is_limited, getattr(config, name))):
             yield (f"'{name}' of a node needs a limit, because the stream is in the memory of Redis. Expected "
                    "`retain_age TIME` or `retain_bytes SIZE` at the end of the line.", origins.get(name))
     for bridge in config.bridges:

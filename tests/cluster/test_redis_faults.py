@@ -4,6 +4,7 @@ nothing acknowledged is lost."""
 from __future__ import annotations
 
 import contextlib
+import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -190,6 +191,21 @@ def emptied(redis: Redis) -> None:
     for path in sorted(redis.folder.rglob("append*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     redis.start()
+
+
+def test_a_session_that_returns_waits_while_redis_is_full() -> None:
+    with Redis() as redis, serving(redis) as (cluster, node):
+        redis.client.config_set("maxmemory", 1)
+        client = Wire(node.port, 4, host=node.host)
+        node.opened.append(client)
+        client.send(Connect(cluster.ids("s")[0], clean=False))
+        node.wait_log("is full: QoS 1 and 2 are refused")
+        assert not select.select([client.sock], [], [], 0)[0]
+        redis.client.config_set("maxmemory", 0)
+        answer = client.read_packet()
+        assert isinstance(answer, Connack) and answer.session
+        got = client.read_packet()
+        assert isinstance(got, Publish) and not got.dup
 
 
 def test_a_redis_that_was_restarted_empty_is_not_written_to(status: Status) -> None:

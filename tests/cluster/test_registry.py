@@ -77,7 +77,7 @@ def test_the_values_of_a_cluster_are_the_same_for_all_nodes_and_new_for_a_new_cl
 
 
 @pytest.mark.parametrize(("field", "value"), [("salt", "x"), ("workers", "0"), ("workers", "99999999"), ("key", "00"), ("protocol", "x"), ("replicas", "-1"),
-                                              ("workers", b"\xff"), ("milliseconds of lease", "")])
+                                              ("workers", b"\xff"), ("milliseconds of lease", ""), ("servers", "x"), ("servers", "0"), ("servers", "-3")])
 def test_damaged_values_of_a_cluster_are_refused(empty: Redis, field: str, value: str | bytes) -> None:
     open_registry(empty)
     empty.client.hset("mosq:{c}:cluster", field, value)

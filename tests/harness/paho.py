@@ -7,6 +7,7 @@ collector finds the sockets first, Python warns, and pytest reports the warning 
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,14 +17,17 @@ __all__ = ["close_pairs"]
 
 
 def close_pairs() -> None:
-    """Let each network thread of paho close its pair of sockets when it ends."""
-    loop: Callable[..., Any] = paho.Client.loop_forever
+    """Let `loop_stop` close the pair of sockets of the thread that it has ended. The thread itself must not close them: another thread may
+    write to them."""
+    stop: Callable[[paho.Client], Any] = paho.Client.loop_stop
 
-    @functools.wraps(loop)
-    def loop_forever(client: paho.Client, *args: Any, **options: Any) -> Any:
+    @functools.wraps(stop)
+    def loop_stop(client: paho.Client) -> Any:
+        is_outside = client._thread is not threading.current_thread()
         try:
-            return loop(client, *args, **options)
+            return stop(client)
         finally:
-            client._reset_sockets(sockpair_only=True)
+            if is_outside:
+                client._reset_sockets(sockpair_only=True)
 
-    paho.Client.loop_forever = loop_forever  # type: ignore[method-assign,assignment]
+    paho.Client.loop_stop = loop_stop  # type: ignore[method-assign]

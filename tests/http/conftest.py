@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.harness.effort import TIMEOUT_S
 from tests.http.serving import Server
 
 
@@ -20,5 +21,6 @@ def serve(tmp_path):
     for server in servers:
         server.release.set()
         server.api.stop()
+        server.api._thread.join(TIMEOUT_S)          # `stop` waits STOP_WITHIN_S, which may not suffice on a busy machine
         assert not server.api._thread.is_alive()
         assert server.lines == []

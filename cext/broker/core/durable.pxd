@@ -227,8 +227,8 @@ cdef inline bint durable_refuses(Broker* b) noexcept nogil:
     return b.durable != NULL and durable_of(b).trouble != 0
 
 
-# Return whether nothing may be recorded for a long time, so that records are not waited for. A Redis that is full, nearly full, or away, is
-# no such case: it is written before long, or this process ends with its lease, and the next one must know what this one has done.
+# Return whether nothing may be recorded for a long time, so that records are not waited for. A store in Redis is never in this case: its
+# worker can move to another node at any time, and the next process must know what this one has done.
 cdef inline bint durable_is_stuck(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
     if t == NULL or t.trouble == 0:

@@ -79,6 +79,8 @@ cdef void wire_serve(Broker* b, uint32_t place, const WireOrder* o) noexcept nog
     if w == NULL or place >= w.n or not w.remote >> place & 1 or b.links == NULL:
         if o.fd >= 0:
             c_close(o.fd)
+        if o.what == WIRE_LISTEN:
+            c_close(o.strangers_fd)
         return
     ends = &w.wires[place]
     if o.what == WIRE_OUT:

@@ -50,7 +50,7 @@ cdef inline bint is_crowded(Journal* j) noexcept nogil:
 
 cdef inline bint lacks_room(const Durable* d, Stream* s) noexcept nogil:
     """Return whether records that no client waits for are lost now. The last part of Redis' memory is for its cleaning."""
-    return is_crowded(&s.journal) or d.trouble & TROUBLE_LOW != 0
+    return is_crowded(&s.journal) or (d.store.files.deferred and d.trouble & (TROUBLE_LOW | TROUBLE_FULL) != 0)
 
 
 cdef inline bint is_tight(const Journal* j) noexcept nogil:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mosq.config.model import Config
     from mosq.engine import Engine
 
-FIRST_OPERATIONS = 6            # of a new store, until its first segment has content
+OPERATIONS_OF_FILE = 4          # for each file of a new store, at most
 SEGMENTS = 8                    # of a stream with a bound on its size, because retention removes whole segments
 SEGMENT_BYTES = 16 << 20        # of a stream at most: Redis has it in memory, also after it was read
 MARK_MS = 1000                  # for the replicas to confirm that a store was made
@@ -88,18 +88,22 @@ class StorePlace(NamedTuple):
 
 
 def _missing(connection: "RedisConnection", name: str) -> str:
-    """Return a key that a store must have after its first operations, and does not have: that of the names, or of the
-    content of a segment if none has one. "" if there is none. A process can end between two operations, so one segment
-    may be empty."""
+    """Return a key that a store must have, and does not have: that of the names, or of the content of a segment if none
+    has one. "" if there is none. A process can end between the first operations, so the first segment may be empty."""
     head, names, _, contents = keys_of_store(name)
     number, found = connection.call("HGET", head, "number"), connection.call("HGETALL", names)
     assert isinstance(found, list)
-    if not isinstance(number, bytes) or int(number) <= FIRST_OPERATIONS:
+    if not isinstance(number, bytes) or int(number) == 0:
         return ""
+    if not found:
+        return names
     texts = [one.decode("utf-8", "replace") for one in found if isinstance(one, bytes)]
     keys = [contents + content for file, content in zip(texts[::2], texts[1::2], strict=True)
             if file.startswith(STORE_FOLDER + SEGMENT)]
-    return "" if any(connection.call("STRLEN", key) for key in keys) else (keys or [names])[0]
+    first = OPERATIONS_OF_FILE * (len(texts) // 2 - len(keys) + 1)      # until the first segment has content
+    if not keys or int(number) <= first or any(connection.call("STRLEN", key) for key in keys):
+        return ""
+    return keys[0]
 
 
 def open_in_redis(engine: "Engine", config: "Config", place: StorePlace, files: "LogFiles",

@@ -8,7 +8,7 @@ import select
 import signal
 
 from mosq.engine import new_engine
-from mosq.server import signals
+from mosq.server import process, signals
 from mosq.server.control import EXIT_OK, Control
 from mosq.server.workers.slot import Slot
 from mosq.server.workers.worker import Worker
@@ -66,6 +66,8 @@ class Trial(Worker):
             read.cluster_local = config.cluster_local
             return read
 
+        if user is not None:
+            process.become(user)        # a worker that reloads has no more rights
         with signals.Signals() as taken:
             signal.signal(signals.RELOAD, signal.SIG_IGN)
             signals.unblock(before - {signals.RELOAD})

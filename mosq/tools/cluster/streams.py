@@ -12,6 +12,7 @@ reader never passes the mark, so a copy may end anywhere.
 
 import fcntl
 import os
+import re
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +34,8 @@ HEAD_BYTES = 4096               # of a segment (docs/journal.md); its salt diffe
 MARK = "mark.a"                 # the copy has only this one, which is replaced
 MARKS = ("mark.a", "mark.b")
 KINDS = (".seg", ".idx")
+STREAM = re.compile(r"[A-Za-z0-9_-]+")          # a name from Redis becomes that of a folder
+FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 class CopyError(Exception):
@@ -91,7 +94,9 @@ class StreamCopy:
         _, names, _, contents = keys_of_store(self._stores[worker])
         found: dict[str, list[RemoteFile]] = {}
         for path, content, length, mark in self._call("EVAL", FILES, 1, names, contents, f"{STREAMS_FOLDER}/"):
-            stream, _, name = path.decode().removeprefix(f"{STREAMS_FOLDER}/").partition("/")
+            stream, _, name = path.decode("utf-8", "replace").removeprefix(f"{STREAMS_FOLDER}/").partition("/")
+            if not (STREAM.fullmatch(stream) and FILE.fullmatch(name)):
+                raise CopyError(f"{self._stores[worker]} has a file {path!r}, which no worker of mosq has written")
             found.setdefault(stream, []).append(RemoteFile(name, content.decode(), int(length), mark))
         return found
 
@@ -167,8 +172,9 @@ def forget(call: "Call", stores: dict[int, str], name: str) -> int:
     for store in stores.values():
         key = others_of(store)
         for field in call("HKEYS", key):
-            stream = field.decode().removeprefix(f"{STREAMS_FOLDER}/").partition("/")[0]
-            if field.decode() == _field(stream, name):
+            text = field.decode("utf-8", "replace")
+            stream = text.removeprefix(f"{STREAMS_FOLDER}/").partition("/")[0]
+            if text == _field(stream, name):
                 n += call("HDEL", key, field)
     return n
 
