@@ -178,7 +178,7 @@ cdef void log_full(Broker* b, const Address* a) noexcept nogil:
     if wire_line_due(b, workers_of(b).place, WIRE_FULL):
         address_text(a, where, sizeof(where))
         log_line(b, LOG_WARNING, snprintf(
-            b.log.line, LOG_LINE_MAX, "Warning: too many connections from other machines have not proved themselves, the oldest are closed. One is from %s. Check "
+            b.log.line, LOG_LINE_MAX, "Warning: too many connections from other machines have not proved themselves, and some of them are closed. One is from %s. Check "
             "which hosts reach the cluster_listener.", where))
 
 

@@ -435,9 +435,9 @@ def what_remains(slots: "list[NodeSlot]") -> str:
     """Return what a node that could not leave still has, as a sentence of the log."""
     numbers = [str(slot.place + 1) for slot in slots if slot.is_here]
     if not numbers:
-        return "No worker runs here. Other nodes may start the workers that it had after the lease."
+        return "No worker runs here. After the lease, other nodes may start the workers that it had."
     return (f"{'Worker' if len(numbers) == 1 else 'Workers'} {', '.join(numbers)} did not move, and "
-            f"{'ends' if len(numbers) == 1 else 'end'} now. Other nodes may start what is left after the lease.")
+            f"{'ends' if len(numbers) == 1 else 'end'} now. After the lease, other nodes may start them.")
 
 
 def refused(message: "Message") -> str:

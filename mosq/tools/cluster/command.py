@@ -27,7 +27,7 @@ EXIT_OK, EXIT_TROUBLE, EXIT_CONFIG = 0, 1, 3
 CREATE_EPILOG = """\b
 Examples:
   mosq cluster create redis://redis.example --workers 6 --secret-file /etc/mosq/secret
-  mosq cluster create redis://127.0.0.1 --workers 2 --lease 2       (one node without cluster_listener)
+  mosq cluster create redis://127.0.0.1 --workers 2 --lease 2        # for one node, without cluster_listener
   mosq cluster create redis+sentinel://s1,s2,s3/mosq --workers 12 --replicas 1 --password-file redis.password
 
 \b
