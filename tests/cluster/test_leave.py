@@ -8,7 +8,7 @@ import re
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,9 @@ from mosq.cli.commands import main
 from mosq.server.node.parent import what_remains
 from mosq.server.node.slot import NodeSlot
 from mosq.server.node.worker import topics_of
-from tests.cluster.servers import Redis
 from tests.cluster.test_serving import WORKERS, Node
 from tests.cluster.test_two_nodes import Linked, shared_out
+from tests.cluster.test_two_nodes import linked as linked
 from tests.harness.broker import free_port
 from tests.harness.effort import TIMEOUT_S
 from tests.harness.packets import Connect, Disconnect, Publish, Suback, Subscribe
@@ -31,16 +31,6 @@ pytestmark = pytest.mark.part("redis")
 
 REFERENCE = "other.example:1883 third.example:1883"
 USE_ANOTHER_SERVER = 0x9C
-
-
-@pytest.fixture
-def linked() -> Iterator[Linked]:
-    with Redis() as redis:
-        running = Linked(redis)
-        try:
-            yield running
-        finally:
-            running.close()
 
 
 @pytest.fixture

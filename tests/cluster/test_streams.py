@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,9 @@ from mosq.journal.kinds import ACCOUNT, CONNECT, START
 from mosq.journal.parts import STRIDE
 from mosq.tools.cluster.streams import StreamCopy
 from mosq.tools.tied import tied
-from tests.cluster.servers import Redis
 from tests.cluster.test_serving import WORKERS, publish, receive
 from tests.cluster.test_two_nodes import Linked, shared_out, subscribed
+from tests.cluster.test_two_nodes import linked as linked
 from tests.harness.broker import ROOT
 from tests.harness.effort import TIMEOUT_S
 from tests.harness.packets import Connect, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
@@ -34,16 +33,6 @@ pytestmark = pytest.mark.part("redis")
 STREAMS = "stream all t/# shards 2 retain_age 1h\nstream_events true retain_age 1h\n"
 BEFORE, AFTER = range(20), range(20, 30)
 BALANCE = ("acknowledged", "expired", "dropped", "gone", "queued")
-
-
-@pytest.fixture
-def linked() -> Iterator[Linked]:
-    with Redis() as redis:
-        running = Linked(redis)
-        try:
-            yield running
-        finally:
-            running.close()
 
 
 def records(stream: Stream) -> dict[int, list[Record]]:
