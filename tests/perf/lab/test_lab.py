@@ -69,17 +69,20 @@ def test_a_broker_that_does_not_start_leaves_the_others_running(lab, program, ca
 
 
 def at_work(monkeypatch: pytest.MonkeyPatch, do) -> None:
-    """Call do(pid of the broker) once, when the broker has worked for a while."""
-    started: list[Broker] = []
+    """Call do(pid of the broker) once, when the broker has worked for a while since it was ready."""
+    started: list[tuple[int, float]] = []           # process, CPU seconds of its start
     enter = Broker.__enter__
-    monkeypatch.setattr(Broker, "__enter__", lambda self: started.append(enter(self)) or started[-1])
+
+    def entered(self: Broker) -> Broker:
+        broker = enter(self)
+        started.append((broker.pid, used(broker.pid).cpu_s))
+        return broker
 
     def tick(self: Progress) -> None:
-        if started and used(started[0].pid).cpu_s > idle_s + 0.2:
-            pid = started.pop().pid
-            do(pid)
+        if started and used(started[0][0]).cpu_s > started[0][1] + 0.2:
+            do(started.pop()[0])
 
-    idle_s = 0.1
+    monkeypatch.setattr(Broker, "__enter__", entered)
     monkeypatch.setattr(Progress, "tick", tick)
 
 
