@@ -342,7 +342,7 @@ def where(                              # parameters: one for each option of the
               "know as a consumer.")
 @click.option("--every", "pause_s", default=1.0, show_default=True, type=click.FloatRange(0.1, 3600),
               metavar="SECONDS", help="Pause between two looks at Redis.")
-@click.option("--once", is_flag=True, help="Copy what is there, and end.")
+@click.option("--once", is_flag=True, help="Copy the records that Redis has now, and then stop.")
 @click.option("--forget", "forgets", is_flag=True, help="Copy nothing, and let the nodes wait for this copy no more.")
 @click.pass_context
 def streams(                            # parameters: one for each option of the command
