@@ -18,10 +18,10 @@ Lua. Each script gets these keys, and the id of the cluster in front of its own 
 
 import hashlib
 
-SEGMENT = "/segment."           # in the name of each file of a log
 ID_CHARACTERS = 8               # of the cluster's id in the name of a store
 LOSS = "lost "                  # with the number of a worker: a field of the figures
 STORE_FOLDER = "/store"         # of the files of a worker's store, whose names are fields of a hash
+SEGMENT = f"{STORE_FOLDER}/segment."     # begin of the name of each file of the log
 STREAMS_FOLDER = f"{STORE_FOLDER}/streams"
 STREAM_ID_BYTES = 16
 

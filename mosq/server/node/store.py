@@ -99,7 +99,7 @@ def _missing(connection: "RedisConnection", name: str) -> str:
         return names
     texts = [one.decode("utf-8", "replace") for one in found if isinstance(one, bytes)]
     keys = [contents + content for file, content in zip(texts[::2], texts[1::2], strict=True)
-            if file.startswith(STORE_FOLDER + SEGMENT)]
+            if file.startswith(SEGMENT)]
     first = OPERATIONS_OF_FILE * (len(texts) // 2 - len(keys) + 1)      # until the first segment has content
     if not keys or int(number) <= first or any(connection.call("STRLEN", key) for key in keys):
         return ""

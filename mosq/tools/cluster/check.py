@@ -166,7 +166,7 @@ def _of_files(store: Store, whose: str) -> "Iterator[str]":
         name = contents.get(key.rpartition(":")[2])
         if name is not None:
             yield f"The content of {name} in the store of {whose} waits for its removal, and the file exists."
-    segments = [file for file in store.files if SEGMENT in file.name and file.name.rpartition("/")[0].count("/") == 1]
+    segments = [file for file in store.files if file.name.startswith(SEGMENT)]
     whole = [file for file in segments if file.header]
     for file in sorted(segments):
         if not file.length:
