@@ -27,6 +27,7 @@ class Case:
     steps: Steps
     timed: bool = False  # the case waits for the clock: timed cases run in parallel
     differs: str = ""  # reason why Mosquitto 2.0.11 differs
+    one_process: str = ""  # reason why the case does not hold for a broker with workers
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ def plays(cases: list[Case], part: str = "", every: int = 1) -> pytest.MarkDecor
     rows = []
     for n, c in enumerate(cases):
         marks = [pytest.mark.timing, pytest.mark.together("timed rows")] if c.timed else []       # Stage runs all of them at once
+        if c.one_process:
+            marks.append(pytest.mark.one_process(c.one_process))
         if part:
             marks.append(pytest.mark.part(part) if n % every else pytest.mark.again(part))
         rows += [pytest.param(Play(c, level), id=f"{c.id}-v{level}", marks=marks) for level in c.versions]

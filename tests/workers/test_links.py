@@ -10,7 +10,7 @@ import pytest
 
 from mosq.embed.explain import report
 from tests.harness.packets import (
-    Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsuback, Unsubscribe,
+    Disconnect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsuback, Unsubscribe,
 )
 from tests.harness.wire import Wire
 from tests.workers.case import Workers, pinged, until
@@ -220,6 +220,40 @@ def test_a_group_whose_only_members_are_elsewhere(broker: Workers) -> None:
     assert received(receiver, 1) == [(b"1", 1)]
     sender.close()
     receiver.close()
+
+
+def test_a_member_that_is_away_gets_no_messages_of_a_group(broker: Workers) -> None:
+    """Until the worker of the publisher knows that the member is away, messages may wait for its session; none is lost."""
+    away = broker.id_on(1)
+    member = broker.connect(away, level=4, clean=False)
+    other, sender = broker.connect(broker.id_on(2)), broker.connect(broker.id_on(3))
+    for client in (member, other):
+        subscribe(client, "$share/away/away", qos=1)
+    subscribe(other, "away/end")
+    member.send(Disconnect())
+    member.expect_closed()
+    got: list[bytes] = []
+    count = 0
+
+    def all_go_to_the_other() -> bool:
+        nonlocal count
+        sent = [b"%d" % n for n in range(count + 1, count + 21)]
+        count += 20
+        for payload in sent:
+            publish(sender, "away", payload, 1, int(payload))
+        sender.send(Publish("away/end", b"end"))
+        own: list[bytes] = []
+        while b"end" not in own:
+            own += [payload for payload, _ in received(other, 1)]
+        got.extend(own[:-1])
+        return own[:-1] == sent
+
+    until(all_go_to_the_other)
+    member = broker.connect(away, level=4, clean=False)
+    got += [payload for payload, _ in received(member, count - len(got))]
+    assert sorted(map(int, got)) == list(range(1, count + 1))
+    for client in (member, other, sender):
+        client.close()
 
 
 def test_retained_messages_are_the_same_at_all_workers(broker: Workers) -> None:
