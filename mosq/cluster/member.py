@@ -18,7 +18,8 @@ Rules. The simulator (tests/cluster) fails without them:
 5. Confirmed writes: a beat or claim counts when as many replicas as agreed have it (registry.py). A primary that was
    cut off with its clients confirms nothing.
 6. Nodes that cannot reach each other's workers never run some at the same time: their clients would wait for ever. If a
-   node has no address, the workers belong to one node, and a newcomer is refused.
+   node has no address, the workers belong to one node, and a newcomer is refused. If two such nodes have some after a
+   partition, one gives all away, and the other one starts none before that.
 7. A worker that could not start on this node FAILURES_MAX times in a row goes to a node that has not failed it.
 
 A request without an answer may have been carried out. The next view shows it: an entry of this run whose worker does
@@ -419,7 +420,7 @@ class Member:
     def _place(self, view: "View") -> None:
         """Claim what this node shall have: workers without a node, and its own that do not run. Return those that it
         has stopped."""
-        owners, takers = self._owners, self._takers
+        owners, takers, apart = self._owners, self._takers, self._is_apart(view)
         idle = [worker for worker, name in enumerate(owners) if name == self.name and worker not in self._running]
         if None in owners:
             placed = placement.assign(takers, owners, self._unable_at)
@@ -429,14 +430,24 @@ class Member:
             token = entry_of(text).token
             if self._gives_up(worker) or self._stopped.get(worker) == text:
                 entry = Entry(token, "", "")
+            elif apart:
+                continue
             else:
                 entry = Entry(self._next_token(token), self.name, self.run)
             self._todo.append(Change(worker, text, text_of(entry), view.source))
+
+    def _is_apart(self, view: "View") -> bool:
+        """Return whether another node has workers, and one of the two cannot reach the workers of the other."""
+        others = {name for name in self._owners if name is not None and name != self.name}
+        return bool(others) and not all(one.address for one in map(announcement_of, (
+            view.announcements[name] for name in (self.name, *others))))
 
     def _gives_up(self, worker: int) -> bool:
         """Return whether a worker of this node that has no process goes to another node."""
         if self.announcement.leaving:
             return True
+        if self.name not in self._takers:
+            return any(map(self.observer.beats, self._takers))
         able = placement.able_for(worker, self._takers, self._unable_at)
         return worker in self._unable and self.name not in able and any(map(self.observer.beats, able))
 

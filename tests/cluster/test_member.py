@@ -588,6 +588,27 @@ def test_a_node_without_an_address_continues_the_workers_of_a_dead_one() -> None
     assert second.member.error is None and second.member.running() == {0, 1}
 
 
+@pytest.mark.parametrize(("addresses", "stays"), [(("", ADDRESS), 1), ((ADDRESS, ""), 0), (("", ""), 0)])
+def test_nodes_apart_that_have_workers_after_a_partition_never_run_some_together(addresses: tuple[str, str], stays: int) -> None:
+    steps = Steps()
+    second = steps.node("b", "q", address=addresses[1])
+    steps.run(7)
+    second.stopped = True
+    first = steps.node("a", address=addresses[0])
+    first.answer(first.change())
+    first.member.failed(steps.now, first.change(), "away")      # the claim of the other worker did not arrive
+    first.stopped = second.stopped = False
+    nodes = first, second
+    for _ in range(400):
+        steps.run(0.05)
+        assert not (first.member.running() and second.member.running())
+        for node in nodes:
+            for worker in [call[1] for call in node.calls if call[0] == "stop"]:
+                node.calls.remove(("stop", worker))
+                node.ended(worker)
+    assert nodes[stays].member.running() == {0, 1} and nodes[1 - stays].member.running() == set()
+
+
 # ---- workers that cannot start
 
 def fail(node: One, worker: int, times: int) -> None:
