@@ -55,6 +55,7 @@ STATS = (
     "pool_idle",
     "protocol_disconnects",
     "work",
+    "turns",
     "turn_work_max",
     "turn_us_max",
     "auth_requests",

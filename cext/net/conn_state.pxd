@@ -237,6 +237,8 @@ ctypedef struct Reactor:
     uint64_t handshakes_failed
     shaken_fn on_shaken         # NULL: no call
     uint64_t turns
+    uint32_t turn_interval_us   # average distance of turns under load, at least; 0 = turns follow each other at once
+    uint64_t turn_due_us        # see turn_wait
     uint8_t* arena              # has ARENA_MARGIN bytes of room in front of it
     Buffers buffers
     Conn* dirty

@@ -74,6 +74,7 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.sys_interval_s = setting_number(s, "sys_interval", 10, 0, 65535)
     t.max_output_bytes = setting_number(s, "max_output_bytes", 64 << 20, 65536, 2**31)
     t.turn_budget = setting_number(s, "turn_budget", 200_000, 1000, 2**31)
+    t.turn_interval_us = <uint32_t>setting_number(s, "turn_interval", 0, 0, 10_000)
     t.topic_levels_max = setting_number(s, "max_topic_levels", LEVELS_MAX, 1, LEVELS_MAX)
     t.queue_qos0 = setting_number(s, "queue_qos0_messages", 0, 0, 1)
     t.upgrade_outgoing_qos = setting_number(s, "upgrade_outgoing_qos", 0, 0, 1)

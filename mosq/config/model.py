@@ -169,6 +169,7 @@ class Config:
     tls_handshake_threads: int
     tls_handshakes_per_address: int     # 0: no limit
     turn_budget: int
+    turn_interval: int                  # microseconds; -1: NODE_TURN_INTERVAL_US in a cluster, else 0
     auth_timeout: int
     auth_threads: int                   # 0: one per CPU core
     auth_cache_size: int

@@ -28,6 +28,7 @@ LOG_DEFAULT = ERROR | WARNING | NOTICE | INFORMATION
 HTTP_API = "http_api"
 RESERVED_ALWAYS = 32    # descriptors: the store (segments, spare, folder, cleaning), files of a reload, imports
 RESERVED_HTTP = 80      # descriptors of an HTTP listener: its connections, and the files that it sends
+NODE_TURN_INTERVAL_US = 1000    # each message of a node crosses links, which wake several processes
 RESERVED_PEER = 40              # for each worker elsewhere: READY_MAX of mosq/cluster/reach.py, links, handshakes
 
 # passed on unchanged
@@ -78,6 +79,8 @@ def engine_settings(config: Config, mask: int) -> "dict[str, SettingValue]":
     settings["tls_keylog"] = config.tls_keylog or ""
     settings["cluster_reference"] = config.cluster_reference or ""
     settings["cluster_node"] = (config.cluster_node or "") if config.cluster is not None else ""
+    settings["turn_interval"] = (config.turn_interval if config.turn_interval >= 0
+                                 else 0 if config.cluster is None else NODE_TURN_INTERVAL_US)
     settings["log_mask"] = mask
     settings["descriptors_reserved"] = descriptors_reserved(config)
     settings["control_loopback"] = int(config.control_loopback or config.local_only)

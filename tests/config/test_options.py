@@ -267,13 +267,16 @@ def test_bad_duration(text, refuse):
     assert "a number with a unit s, h, d, w, m or y" in said
 
 
+CLUSTER = ("persistence true", "cluster redis://127.0.0.1", "cluster_node a")
+
+
 def test_defaults(read):
     config = read("")
     assert config.persistent_client_expiration == NEVER_S
     assert (config.max_inflight_messages, config.max_queued_messages, config.max_packet_size) == (20, 1000, 2_000_000)
     assert (config.set_tcp_nodelay, config.check_retain_source, config.allow_duplicate_messages) == (True, False, True)
     assert (config.max_output_bytes, config.max_topic_levels) == (67108864, 201)
-    assert (config.connect_timeout, config.turn_budget) == (20, 200_000)
+    assert (config.connect_timeout, config.turn_budget, config.turn_interval) == (20, 200_000, -1)
     assert (config.acl_refuse_subscribe, config.receive_maximum_policy) == (False, "disconnect")
     assert (config.max_inbound_qos2_bytes, config.login_memory) == (16 << 20, 64 << 20)
     assert config.log_connections_max == 1000
@@ -355,6 +358,12 @@ def test_durability_topics(read, refuse):
     assert "Expected a topic filter" in refuse("durability_topic async a/#/b")
     lines = [f"durability_topic async t{n}" for n in range(64)]
     assert "Expected at most 64" in refuse(*lines, "durability_topic async u")
+
+
+@pytest.mark.parametrize(("lines", "interval_us"), [
+    ((), 0), (("turn_interval 300",), 300), (CLUSTER, 1000), ((*CLUSTER, "turn_interval 0"), 0)])
+def test_turns_have_a_distance_in_a_cluster(lines, interval_us, read):
+    assert engine_settings(read(*lines), 0)["turn_interval"] == interval_us
 
 
 def test_durability_options(read, refuse):

@@ -57,6 +57,7 @@ cdef void settings_swap(Broker* b, Reload* r) noexcept nogil:
     cdef Settings old = b.settings
     b.settings = r.settings
     b.reactor.layer_per_network = b.settings.tls_handshakes_per_address
+    b.reactor.turn_interval_us = b.settings.turn_interval_us
     b.fd_limit = 0                           # the next connection reads it, with the new reserve
     b.settings.index = old.index             # the index was built with these settings
     b.settings.pool_grow = old.pool_grow

@@ -44,6 +44,7 @@ cdef void stats_collect(Broker* b, uint64_t* v) noexcept nogil:
     v[STAT_HEAP_BYTES] = heap_bytes(b)
     v[STAT_HEAP_BYTES_MAX] = b.heap_max if b.heap_max > v[STAT_HEAP_BYTES] else v[STAT_HEAP_BYTES]
     v[STAT_WORK] = b.work
+    v[STAT_TURNS] = b.reactor.turns
     v[STAT_TURN_WORK_MAX] = b.turn_work_max
     v[STAT_TURN_US_MAX] = b.turn_us_max
     v[STAT_AUTH_REQUESTS] = b.stats.auth_requests

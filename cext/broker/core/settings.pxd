@@ -69,6 +69,7 @@ ctypedef struct Settings:
     uint32_t observe_messages           # one message in this many is observed; 0: none
     uint32_t max_output_bytes
     uint32_t turn_budget                # appends; see WORK_SEND
+    uint32_t turn_interval_us           # see Reactor
     uint32_t topic_levels_max           # at most LEVELS_MAX
     uint8_t queue_qos0
     uint8_t upgrade_outgoing_qos

@@ -318,6 +318,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     resident_begin(b)
     b.reactor.layer_threads = b.settings.tls_handshake_threads
     b.reactor.layer_per_network = b.settings.tls_handshakes_per_address
+    b.reactor.turn_interval_us = b.settings.turn_interval_us
     accounts_begin(b)
     observe_begin(b)
     mailbox_open(b)

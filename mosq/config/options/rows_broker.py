@@ -188,6 +188,11 @@ OWN = (
            "Work of all clients together in a turn of the loop; more of it waits for the next turn. A delivery counts "
            "1, the first delivery to a connection in a turn counts 50, a visited node of the index counts 1", 1000,
            INT32_MAX, unit="deliveries; the first to a connection counts 50", own=True),
+    number("turn_interval", -1, G,
+           "Shortest average time between two turns of the loop under load. Messages that arrive in this time are "
+           "handled together, with fewer system calls; each message is that much later at most. The first 16 turns "
+           "after a rest do not wait. -1 selects 1000 in a cluster, and 0 otherwise, which waits never", -1, 10_000,
+           unit="microseconds", own=True),
     # -- passwords and plugins
     number("auth_timeout", 10, G,
            "Seconds that a plugin or the password check has to decide; after that the client is refused", 1, 300,

@@ -62,6 +62,8 @@ PLAIN = (
     ("protocol_disconnects", COUNTER, "protocol_disconnects", 1, "Connections that the broker ended with a reason code "
      "of 0x80 or above. The log has the reasons."),
     ("work", COUNTER, "loop_work", 1, "Work of the loop: appended deliveries, sent bytes weighed in."),
+    ("turns", COUNTER, "loop_turns", 1, "Turns of the loop. Each wakes the process once; turn_interval makes them "
+     "fewer under load."),
     ("turn_work_max", GAUGE, "turn_work_max", 1, "Largest work of one turn of the loop since the start."),
     ("turn_us_max", GAUGE, "turn_max_seconds", MICROSECONDS, "Longest turn of the loop since the start. All clients "
      "wait that long."),
