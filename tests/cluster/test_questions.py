@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
 import json
 import os
 import socket
@@ -218,6 +220,32 @@ def test_questions_of_another_form_get_no_answer(three: list[Node]) -> None:
             assert answer_on(sock) == NO_ANSWER, content[:40]
         sock.sendall(message(b'["kick",["no such client"],"of a later version"]'))
         assert answer_on(sock) == b'{"value":false}'
+
+
+FOLLOWS = {"kind": "topic", "what": "YQ==", "shown": "a", "owner": 1, "payload": 128, "rate": 10, "seconds": 60, "most": 10}
+
+
+@pytest.mark.parametrize("wrong", [{"what": "YS8jL2I="}, {"rate": 2**32 - 1}, {"payload": 2**32 - 1}, {"seconds": 2**32 - 1}, {"kind": "address", "network": "YQ=="}])
+def test_a_trace_that_no_worker_begins_is_an_error(three: list[Node], wrong: dict[str, object]) -> None:
+    with hostile(three[0]) as sock:
+        sock.sendall(message(json.dumps(["trace_begin", [HOSTILE, 1, FOLLOWS | wrong]]).encode()))
+        assert json.loads(answer_on(sock)) == {"error": errno.EINVAL}
+    assert "error" in asking(three[0]).ask("kickClient", clientid="nobody")
+
+
+def test_traces_beyond_the_places_for_them_are_refused_and_end_with_the_connection(three: list[Node]) -> None:
+    with hostile(three[0]) as sock:
+        def begin() -> dict[str, object]:
+            sock.sendall(message(json.dumps(["trace_begin", [HOSTILE, next(numbers), FOLLOWS]]).encode()))
+            return json.loads(answer_on(sock))      # type: ignore[no-any-return]
+
+        numbers = itertools.count(1)
+        assert [begin() for _ in range(5)] == [{"value": None}] * 4 + [{"error": errno.EAGAIN}]
+        sock.sendall(message(json.dumps(["trace_news", [1, HOSTILE, ["e30="], [0, 0, 0]]]).encode(), 0))        # no trace of this worker
+    reads = Reader(three[0].connect(id_of(0, 3, "reads")))
+    number = until(lambda: reads.ask("startTrace", topic="a").get("data"))["trace"]
+    reads.ask("stopTrace", trace=number)
+    until(lambda: not reads.ask("listTraces")["data"]["traces"])
 
 
 def test_a_question_that_is_too_large_ends_its_connection(three: list[Node]) -> None:

@@ -88,6 +88,13 @@ def raw(value: "Any") -> bytes:
         raise ValueError("no base64") from None
 
 
+def filter_(value: "Any") -> bytes:
+    """Read the bytes of a client id or a filter."""
+    found = raw(value)
+    _checked(len(found) <= 4 * TEXT_MAX)
+    return found
+
+
 def event(value: "Any") -> bytes:
     """Read an event of a trace: the bytes of a JSON object, which a reader of the trace gets as they are."""
     found = raw(value)
@@ -187,7 +194,7 @@ OF_NAMES, OF_DELAYS = _sketch(maybe(SLOW)), _sketch(SLOW)
 # ---------------------------------------------------------------- forms of the questions
 
 PLACE = number(PLACES_MAX - 1)
-FOLLOWED = row({"kind": one_of("client", "topic", "address"), "what": raw, "shown": text, "owner": number(),
+FOLLOWED = row({"kind": one_of("client", "topic", "address"), "what": filter_, "shown": text, "owner": number(),
                 "payload": number(BITS_32), "rate": number(BITS_32), "seconds": number(BITS_32), "most": number()},
                {"network": raw, "bits": number(128), "port": number(65535)})
 COUNTS = fields(number(), number(), number())
