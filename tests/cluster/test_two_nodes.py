@@ -140,11 +140,11 @@ def test_either_node_lists_finds_and_disconnects_the_clients_of_both(linked: Lin
     for node in nodes:
         until(lambda node=node: found(node) == expected, lambda: first.log() + second.log())       # type: ignore[misc]
         for number, name in names.items():
-            assert asks[node].ask("getClient", clientid=name)["data"]["client"]["node"] == at[number]
+            assert asks[node].sure("getClient", clientid=name)["data"]["client"]["node"] == at[number]
     far = names[worker[second]]
-    assert "error" not in asks[first].ask("kickClient", clientid=far)
+    assert "error" not in asks[first].sure("kickClient", clientid=far)
     assert clients[far].read_frame() is None
-    assert asks[first].ask("kickClient", clientid=far)["error"] == "Client not connected"
+    assert asks[first].sure("kickClient", clientid=far)["error"] == "Client not connected"
 
     def table() -> str:
         done = subprocess.run([*command(), "ctl", "-h", first.host, "-p", str(first.port), "-i", linked.ids("ctl")[worker[first] - 1], "broker", "listClients"],
