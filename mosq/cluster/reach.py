@@ -6,8 +6,9 @@ of its own connections and of those of the others, and gives the descriptors of 
     engine.wires_fd   a link is needed -> dial
     strangers         connections that the engine has accepted and that begin without a ticket -> handshake -> engine
 
-For each worker, a link is kept open, and a connection for echoes. A failed attempt is repeated after a pause that grows
-and is drawn, so that nodes which start at the same time spread.
+For each worker, a link is kept open, a connection for echoes, and one for questions (questions/asker.py), unless its
+version does not know them. A failed attempt is repeated after a pause that grows and is drawn, so that nodes which
+start at the same time spread.
 
 The engine opens the connections for clients itself, to the same port, with tickets (cext/net/ticket.pyx). The handshake
 of the connection for echoes gives their key. The side that has dialled lets its engine use the key after the first
@@ -41,13 +42,14 @@ import time
 from typing import NamedTuple
 
 from mosq.cluster import wires
-from mosq.cluster.wires import ECHO, LINK, Accepting, Dialling, Own, WireError
+from mosq.cluster.wires import ECHO, LINK, QUESTIONS, QUESTIONS_FROM, Accepting, Dialling, Own, WireError
 from mosq.log_types import ERROR, INFORMATION, WARNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from mosq.cluster.questions.asker import Asker
     from mosq.engine import Engine
 
 HANDSHAKES_MAX, PER_ADDRESS = 128, 32
@@ -80,6 +82,7 @@ class _Peer:
         self.place: Place | None = None
         self.least = 0                  # the lowest token that it may have
         self.token = 0                  # of the process whose connections are open; 0: none was there yet
+        self.version = 0                # of its handshakes; 0: not known
         self.echo: _Echo | None = None  # the own one; None: it must be dialled
         self.linked = False             # the engine has its link, or had it and has not asked for another one
         self.failures = 0
@@ -118,12 +121,14 @@ class _Echo:
 
 class Reach:
     """The thread and its connections. `listening`: a listening socket, which belongs to the engine then; `report`:
-    takes a type of log lines and a text, from this thread; `end`: ends this process."""
+    takes a type of log lines and a text, from this thread; `end`: ends this process; `asker`: has the connections for
+    questions."""
 
-    def __init__(self, engine: "Engine", own: Own, listening: socket.socket, n: int,    # parameters: see above
+    def __init__(self, engine: "Engine", own: Own, listening: socket.socket, asker: "Asker",   # parameters: see above
                  report: "Callable[[int, str], None]", end: "Callable[[], object]") -> None:
         self._engine, self._own, self._listening, self._report, self._end_process = engine, own, listening, report, end
-        self._peers = {slot: _Peer() for slot in range(n) if slot != own.slot}
+        self._asker = asker
+        self._peers = {slot: _Peer() for slot in range(asker.n) if slot != own.slot}
         self._shakes: dict[int, _Shake] = {}
         self._echoes: dict[int, _Echo] = {}
         self._judged_s = time.monotonic()
@@ -140,6 +145,7 @@ class Reach:
         self._notices = (self._wake, engine.wires_fd())
         for fd in (self._strangers.fileno(), *self._notices):
             self._poll.register(fd, select.EPOLLIN)
+        asker.watch(self._poll, self._wake_up)
         self._thread = threading.Thread(target=self._run, name="wires", daemon=True)
 
     # ---- from any thread
@@ -153,6 +159,9 @@ class Reach:
         until it has a place again. A worker that is missing keeps its place."""
         with self._lock:
             self._new = {**(self._new or {}), **places}
+        self._wake_up()
+
+    def _wake_up(self) -> None:
         os.eventfd_write(self._wake, 1)
 
     # ---- the thread
@@ -170,11 +179,13 @@ class Reach:
 
     def _turn(self) -> None:
         now_s = time.monotonic()
-        for fd, _ in self._poll.poll(self._wait_s(now_s)):
+        for fd, events in self._poll.poll(self._wait_s(now_s)):
             if fd in self._shakes:
                 self._go_on(self._shakes[fd])
             elif fd in self._echoes:
                 self._echo_read(self._echoes[fd])
+            elif self._asker.has_line(fd):
+                self._asked(fd, events)
             elif fd == self._strangers.fileno():
                 self._meet()
             elif fd in self._notices:
@@ -182,6 +193,7 @@ class Reach:
         now_s = time.monotonic()
         self._judge(now_s)
         self._move()
+        self._asker.turn(now_s)
         for slot in self._engine.links_wanted():
             self._peers[slot].linked = False
         for shake in [one for one in self._shakes.values() if one.until_s <= now_s]:
@@ -223,7 +235,8 @@ class Reach:
             self._end(shake)
         for echo in [one for one in self._echoes.values() if one.slot == slot]:
             self._echo_end(echo)
-        peer.linked = False
+        self._asker.part(slot)
+        peer.linked, peer.version = False, 0
         self._engine.wire(slot, WIRE_CLOSE)
 
     # ---- own connections
@@ -232,6 +245,8 @@ class Reach:
         dialled = [shake.side.kind for shake in self._shakes.values() if shake.peer == slot]
         missing = [LINK] * (not peer.linked and LINK not in dialled)
         missing += [ECHO] * (peer.echo is None and ECHO not in dialled)
+        if peer.version >= QUESTIONS_FROM and not self._asker.has(slot) and QUESTIONS not in dialled:
+            missing.append(QUESTIONS)
         for kind in missing[:max(0, DIALS_MAX - len(dialled))]:
             if peer.due_s <= time.monotonic():          # an attempt may have failed at once
                 self._dial(slot, peer, kind)
@@ -383,7 +398,10 @@ class Reach:
         peer.least = max(peer.least, side.token)        # an older process of this worker gets no link any more
         if shake.peer >= 0:
             peer.failures, peer.due_s = 0, 0.0
-        if side.kind == ECHO:
+        peer.version = side.version
+        if side.kind == QUESTIONS:
+            self._asker.open(side.slot, shake.sock, shake.peer >= 0)
+        elif side.kind == ECHO:
             if shake.peer < 0:
                 self._engine.wire(side.slot, WIRE_TAKE, key=side.key())
             self._echo_begin(_Echo(shake.sock, side.slot, shake.name, shake.peer >= 0, side.key()))
@@ -393,6 +411,12 @@ class Reach:
             peer.linked = True
             self._engine.wire(side.slot, WIRE_OUT, shake.sock.detach())
             self._report(INFORMATION, f"The link to {shake.name} is open.")
+
+    def _asked(self, fd: int, events: int) -> None:
+        """Read and write a connection for questions."""
+        slot = self._asker.event(fd, events)
+        if slot is not None:            # the end of a connection does not mean that the others have ended
+            self._peers[slot].pause(time.monotonic())
 
     def _end(self, shake: _Shake) -> None:
         self._leave(shake)

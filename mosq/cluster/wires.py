@@ -5,9 +5,10 @@
     dialler   PROOF      HMAC-SHA256 over both messages
     acceptor  ACCEPT     HMAC-SHA256 over them, with another label
 
-After ACCEPT the connection carries a link (ADR 23), or echoes: bytes that the acceptor sends back. Echoes also give
-both sides a key for the clients that the dialler relays to the acceptor (cext/net/ticket.pyx): HMAC-SHA256 over both
-messages with a label of its own. No other pair of processes, and no other connection, has the same key.
+After ACCEPT the connection carries a link (ADR 23), questions of the dialler (questions/asker.py, since version 2), or
+echoes: bytes that the acceptor sends back. Echoes also give both sides a key for the clients that the dialler relays to
+the acceptor (cext/net/ticket.pyx): HMAC-SHA256 over both messages with a label of its own. No other pair of processes,
+and no other connection, has the same key.
 The acceptor answers with REFUSE and a reason otherwise. Both sides prove that they know the secret, for these slots,
 these runs and these nonces: an answer of another connection, or of the other direction, is no proof. The dialler proves
 it first, so a stranger that connects gets nothing from which it could guess the secret. No clock is used.
@@ -30,8 +31,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-VERSION_MIN = VERSION_MAX = 1
-LINK, ECHO = 1, 2               # kinds of a connection
+VERSION_MIN, VERSION_MAX = 1, 2
+LINK, ECHO, QUESTIONS = 1, 2, 3     # kinds of a connection
+QUESTIONS_FROM = 2              # the first version that knows the last kind
 LIMIT = 512                     # bytes of a message behind its head
 NONCE_BYTES = CLUSTER_BYTES = 16
 PROOF_BYTES = 32
@@ -74,13 +76,15 @@ class WireError(Exception):
 
 
 class Own:
-    """The identity of this side. `cluster`: the id of the cluster; `token`: rises with each process of the slot."""
+    """The identity of this side. `cluster`: the id of the cluster; `token`: rises with each process of the slot;
+    `versions`: of the handshake, the lowest and the highest."""
 
-    def __init__(self, cluster: str, secret: bytes, slot: int, token: int) -> None:
+    def __init__(self, cluster: str, secret: bytes, slot: int, token: int,      # parameters: of one process
+                 versions: tuple[int, int] = (VERSION_MIN, VERSION_MAX)) -> None:
         if len(secret) < SECRET_BYTES:
             raise ValueError(f"the secret has {len(secret)} bytes; it needs at least {SECRET_BYTES}")
         self.cluster = hashlib.sha256(cluster.encode("utf-8", "surrogateescape")).digest()[:CLUSTER_BYTES]
-        self.secret, self.slot, self.token = secret, slot, token
+        self.secret, self.slot, self.token, self.versions = secret, slot, token, versions
 
     def proof(self, label: bytes, transcript: bytes) -> bytes:
         """Return the proof of one side for both messages."""
@@ -134,12 +138,11 @@ class _Side:
 
 
 class Dialling(_Side):
-    """The side that connects. `least`: the lowest token that the other worker may have; `versions`: of this side."""
+    """The side that connects. `least`: the lowest token that the other worker may have."""
 
-    def __init__(self, own: Own, nonce: bytes, kind: int, slot: int, least: int = 0,     # parameters: of one connection
-                 versions: tuple[int, int] = (VERSION_MIN, VERSION_MAX)) -> None:
+    def __init__(self, own: Own, nonce: bytes, kind: int, slot: int, least: int = 0) -> None:
         super().__init__(own, nonce)
-        self.kind, self.slot, self._least, self._versions = kind, slot, least, versions
+        self.kind, self.slot, self._least, self._versions = kind, slot, least, own.versions
         self._due = CHALLENGE
 
     def begin(self) -> bytes:
@@ -177,10 +180,9 @@ class Accepting(_Side):
     """The side that is connected to. `least(slot)`: the lowest token that this worker may have; None: it is none of
     this cluster. After a WireError, `refusal` is sent before the connection ends."""
 
-    def __init__(self, own: Own, nonce: bytes, least: "Callable[[int], int | None]",
-                 versions: tuple[int, int] = (VERSION_MIN, VERSION_MAX)) -> None:
+    def __init__(self, own: Own, nonce: bytes, least: "Callable[[int], int | None]") -> None:
         super().__init__(own, nonce)
-        self._least, self._versions = least, versions
+        self._least, self._versions = least, own.versions
         self._due = HELLO
 
     def refusal(self, error: WireError) -> bytes:
@@ -203,7 +205,7 @@ class Accepting(_Side):
         self.version = min(highest, self._versions[1])
         if lowest > highest or self.version < max(lowest, self._versions[0]):
             raise WireError(VERSION, detail=f" (here {self._versions}, there {lowest, highest})")
-        if self.kind not in (LINK, ECHO):
+        if self.kind not in (LINK, ECHO) and (self.kind != QUESTIONS or self.version < QUESTIONS_FROM):
             raise WireError(GARBAGE)
         if to != self.own.slot or self.slot == self.own.slot:
             raise WireError(SLOT)

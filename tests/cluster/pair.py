@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+from mosq.cluster.wires import VERSION_MAX, VERSION_MIN
 from mosq.engine import worker_place
 from mosq.server.workers.channel import Channel, channel_pair
 from tests.harness.broker import ROOT, Broker, free_port
@@ -23,6 +24,7 @@ from tests.workers.case import accepted, until
 
 WIRES_HOST = "127.0.0.1"        # of the ports for other workers, which differ; a test may use another host
 CONFIG = "listener {port} {host}\nallow_anonymous true\n"
+VERSIONS = VERSION_MIN, VERSION_MAX
 KEY = bytes(range(16))
 SECRET = b"a secret of all nodes, long enough"
 
@@ -34,7 +36,7 @@ class Node(Broker):
     channel: Channel | None = None
 
     def __init__(self, slot: int, n: int, config: str = "", files: dict[str, str] | None = None, secret: bytes = SECRET, cluster: str = "one",     # parameters: of a process
-                 ports: tuple[int, ...] = (), wires_host: str = WIRES_HOST) -> None:
+                 ports: tuple[int, ...] = (), wires_host: str = WIRES_HOST, versions: tuple[int, int] = VERSIONS) -> None:
         super().__init__(config, files)
         self.wires_host = wires_host
         self.slot, self.n, self.secret, self.cluster, self.host = slot, n, secret, cluster, f"127.0.0.{slot + 1}"
@@ -46,12 +48,13 @@ class Node(Broker):
         self.config.write_text(text + "user root\n")
         self.wires_port = free_port()
         self.token = 0
+        self.versions = versions        # of the handshake
         self.opened: list[Wire] = []
 
     def start(self) -> Node:
         self.token += 1
         spec = json.dumps({"slot": self.slot, "n": self.n, "secret": self.secret.decode(), "cluster": self.cluster, "token": self.token,
-                           "wires_host": self.wires_host, "port": self.wires_port})
+                           "wires_host": self.wires_host, "port": self.wires_port, "versions": self.versions})
         ours, theirs = channel_pair()
         path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p)
         with (self.dir / "log").open("ab") as log:
@@ -139,11 +142,13 @@ def introduce(nodes: list[Node]) -> None:
 
 
 @contextlib.contextmanager
-def cluster(n: int = 2, config: str = "", files: dict[str, str] | None = None, wires_host: str = WIRES_HOST) -> Iterator[list[Node]]:
-    """Run a cluster of n workers, which serve clients."""
+def cluster(n: int = 2, config: str = "", files: dict[str, str] | None = None, wires_host: str = WIRES_HOST,
+            older: int | None = None) -> Iterator[list[Node]]:
+    """Run a cluster of n workers, which serve clients. `older`: one that knows only the first version of the handshake."""
     with contextlib.ExitStack() as stack:
         ports = three_ports()
-        nodes = [stack.enter_context(Node(slot, n, config, files, ports=ports, wires_host=wires_host)) for slot in range(n)]
+        nodes = [stack.enter_context(Node(slot, n, config, files, ports=ports, wires_host=wires_host,
+                                          versions=(VERSION_MIN, VERSION_MIN) if slot == older else VERSIONS)) for slot in range(n)]
         introduce(nodes)
         for node in nodes:
             node.connect(id_of(node.slot, n)).close()
@@ -184,7 +189,8 @@ def worker(spec: dict[str, object], channel_fd: int, path: str) -> int:
     given = Given(KEY, [-1] * n, [os.eventfd(0) if one == slot else -1 for one in range(n)], counts_fd,
                   [[one.fileno() for one in some] for some in opened], [asks for asks, _ in pairs], [], -1)
     one = Worker(slot, Channel(socket.socket(fileno=channel_fd)), given, passage[1].fileno(), pairs[slot][1], 0)
-    own = Own(str(spec["cluster"]), str(spec["secret"]).encode(), slot, int(str(spec["token"])))
+    lowest, highest = spec["versions"]      # type: ignore[misc]
+    own = Own(str(spec["cluster"]), str(spec["secret"]).encode(), slot, int(str(spec["token"])), (lowest, highest))
     one.wired = Wired(own, listen(str(spec["wires_host"]), int(str(spec["port"]))), n)
     with server_signals.Signals() as taken:
         return serve(of_worker(config, slot + 1, KEY), taken=taken, load=load, worker=one)      # type: ignore[arg-type]

@@ -232,7 +232,7 @@ class Taker:
     def __init__(self, node: Node, open_ones: contextlib.ExitStack) -> None:
         Peer.tokens += 1
         self.open_ones = open_ones
-        self.own = wires.Own("one", SECRET, PEER, Peer.tokens)
+        self.own = wires.Own("one", SECRET, PEER, Peer.tokens, versions=(1, 1))     # it takes no connection for questions
         self.listening = open_ones.enter_context(socket.create_server((WIRES_HOST, 0), backlog=1))
         self.listening.settimeout(20)
         node.know({PEER: (WIRES_HOST, self.listening.getsockname()[1], Peer.tokens)})

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from mosq.cluster.questions.asker import ANSWER_S
 from tests.cluster.servers import Redis
+from tests.cluster.test_questions import Asking
 from tests.cluster.test_serving import WORKERS, Cluster, Node, publish, receive
 from tests.harness.effort import TIMEOUT_S
 from tests.harness.packets import Suback, Subscribe
-from tests.harness.broker import free_port
+from tests.harness.broker import command, free_port
 from tests.harness.wire import Wire
 from tests.workers.case import until
 
@@ -118,3 +122,47 @@ def test_a_worker_that_cannot_start_goes_to_the_other_node_and_status_shows_it(l
 def run_status(linked: Linked) -> dict[str, Any]:
     command = [sys.executable, "-m", "mosq", "cluster", "status", linked.address, "--json", "--secret-file", str(linked.nodes[0].dir / "secret")]
     return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S).stdout)
+
+
+def test_either_node_lists_finds_and_disconnects_the_clients_of_both(linked: Linked) -> None:
+    first, second = nodes = shared_out(linked, "enable_control_api true\ncontrol_loopback true\n")
+    worker = {node: next(iter(node.pids())) for node in nodes}
+    at = {worker[node]: node.name for node in nodes}
+    names = dict(enumerate(linked.ids("listed"), 1))
+    clients = {name: nodes[number % 2].pinned(name) for number, name in names.items()}      # some are relayed
+    asks = {node: Asking(node.pinned(linked.ids("asks")[worker[node] - 1], clean=True)) for node in nodes}
+    expected = {name: (number, at[number]) for number, name in names.items()}
+
+    def found(node: Node) -> dict[str, tuple[int, str]]:
+        rows = asks[node].ask("listClients")["data"]["clients"]
+        return {one["clientid"]: (one["worker"], one.get("node")) for one in rows if one["clientid"] in clients}
+
+    for node in nodes:
+        until(lambda node=node: found(node) == expected, lambda: first.log() + second.log())       # type: ignore[misc]
+        for number, name in names.items():
+            assert asks[node].sure("getClient", clientid=name)["data"]["client"]["node"] == at[number]
+    far = names[worker[second]]
+    assert "error" not in asks[first].sure("kickClient", clientid=far)
+    assert clients[far].read_frame() is None
+    assert asks[first].sure("kickClient", clientid=far)["error"] == "Client not connected"
+
+    def table() -> str:
+        done = subprocess.run([*command(), "ctl", "-h", first.host, "-p", str(first.port), "-i", linked.ids("ctl")[worker[first] - 1], "broker", "listClients"],
+                              capture_output=True, text=True, timeout=TIMEOUT_S)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    lines = table().splitlines()
+    assert lines[0].split()[:3] == ["CLIENT", "WORKER", "NODE"]
+    assert [far, str(worker[second]), "b"] in [line.split()[:3] for line in lines]
+    second.kill(worker[second], signal.SIGSTOP)
+    try:
+        assert asks[first].ask("listClients")["data"]["workersAway"] == [worker[second]]
+        begun_s = time.monotonic()
+        for _ in range(5):
+            assert names[worker[first]] in [one["clientid"] for one in asks[first].ask("listClients")["data"]["clients"]]
+        assert time.monotonic() - begun_s < 5 * ANSWER_S        # they did not wait for it again
+        assert f"Worker {worker[second]} has not answered: its clients are missing.\n" in table()
+    finally:
+        second.kill(worker[second], signal.SIGCONT)
+    until(lambda: "workersAway" not in asks[first].ask("listClients")["data"])

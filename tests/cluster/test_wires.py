@@ -16,16 +16,16 @@ NONCES = bytes(range(16)), bytes(range(16, 32))
 CLUSTER = hashlib.sha256(b"one").digest()[:16].hex()
 
 
-def own(slot: int = 0, token: int = 7, cluster: str = "one", secret: bytes = SECRET) -> Own:
-    return Own(cluster, secret, slot, token)
+def own(slot: int = 0, token: int = 7, cluster: str = "one", secret: bytes = SECRET, versions: tuple[int, int] = (1, 1)) -> Own:
+    return Own(cluster, secret, slot, token, versions)
 
 
-def dialling(kind: int = wires.LINK, to: int = 1, least: int = 0, versions: tuple[int, int] = (1, 1), **how: object) -> Dialling:
-    return Dialling(own(**how), NONCES[0], kind, to, least, versions)      # type: ignore[arg-type]
+def dialling(kind: int = wires.LINK, to: int = 1, least: int = 0, **how: object) -> Dialling:
+    return Dialling(own(**how), NONCES[0], kind, to, least)      # type: ignore[arg-type]
 
 
-def accepting(least: int | None = 0, versions: tuple[int, int] = (1, 1), slot: int = 1, **how: object) -> Accepting:
-    return Accepting(own(slot, **how), NONCES[1], lambda _: least, versions)      # type: ignore[arg-type]
+def accepting(least: int | None = 0, slot: int = 1, **how: object) -> Accepting:
+    return Accepting(own(slot, **how), NONCES[1], lambda _: least)      # type: ignore[arg-type]
 
 
 def feed(side: Dialling | Accepting, data: bytes) -> bytes:
@@ -65,11 +65,19 @@ def test_the_bytes_of_a_handshake() -> None:
     assert (other.kind, other.slot, other.token, one.token) == (wires.LINK, 0, 7, 9)
 
 
-@pytest.mark.parametrize("kind", [wires.LINK, wires.ECHO])
-def test_both_sides_know_the_kind(kind: int) -> None:
-    one, other = dialling(kind), accepting()
+@pytest.mark.parametrize(("kind", "versions"), [(wires.LINK, (1, 1)), (wires.ECHO, (1, 1)), (wires.QUESTIONS, (1, 2))])
+def test_both_sides_know_the_kind(kind: int, versions: tuple[int, int]) -> None:
+    one, other = dialling(kind, versions=versions), accepting(versions=versions)
     shake(one, other)
     assert (one.kind, other.kind) == (kind, kind)
+
+
+@pytest.mark.parametrize(("kind", "version"), [(wires.QUESTIONS, 1), (0, 2), (4, 2)])
+def test_a_kind_that_the_version_does_not_have_is_refused(kind: int, version: int) -> None:
+    one, other = dialling(kind, versions=(1, version)), accepting(versions=(1, 2))
+    with pytest.raises(WireError) as error:
+        feed(other, one.begin())
+    assert error.value.reason == wires.GARBAGE
 
 
 def test_both_sides_have_the_same_key_which_no_other_connection_has() -> None:

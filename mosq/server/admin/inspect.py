@@ -6,6 +6,8 @@ Translates the engine's answers into the words of the API. Every list is divided
 hundred KB, and the loop computes each page in slices.
 """
 
+from time import monotonic
+
 from mosq.server.admin.commands import CommandError, Commands
 from mosq.server.admin.hot import ROWS_MAX, Hot
 from mosq.stat_names import DROPS
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 TOPIC = "$CONTROL/mosq/broker/v1"
 CLIENTS_COUNT, CLIENTS_COUNT_MAX = 100, 1000
 PAGE_CHARACTERS_MAX = 1 << 20   # client ids and user names of a page, which ends early: each may have 65,535 bytes
-SLICES_MAX = 100                # slices of the engine that are searched for one page
+SLICES_MAX, PAGE_S = 100, 2.0   # slices of the engine that are searched for one page, and the time for them
 HOT_LIMIT = 20
 CURSOR_MAX = 0xFFFFFFFF         # of one process; several workers have a larger one
 OFFSET_MAX = 100_000
@@ -66,14 +68,14 @@ class Inspection:
         cursor = fields.number("cursor", 0, getattr(self._engine(), "cursor_max", CURSOR_MAX))
         is_wanted = _filter(fields)
         found: list[dict[str, Any]] = []
-        room = PAGE_CHARACTERS_MAX
+        room, until_s = PAGE_CHARACTERS_MAX, monotonic() + PAGE_S
         for _ in range(SLICES_MAX):
             part = self._engine().sessions(cursor, count - len(found))
             cursor = part.cursor
             new = [shown(row) for row in part.sessions if is_wanted(row)]
             found += new
             room -= sum(len(row["clientid"]) + len(row["username"] or "") for row in new)
-            if cursor == 0 or len(found) >= count or room <= 0:
+            if cursor == 0 or len(found) >= count or room <= 0 or monotonic() >= until_s:
                 break
         return {"clients": found, "cursor": cursor, **workers_away(self._engine())}
 
@@ -82,7 +84,7 @@ class Inspection:
 
     def kick_client(self, requester: "Requester", fields: "Fields") -> None:
         if not self._engine().kick(fields.text("clientid")):
-            raise CommandError(NOT_CONNECTED)
+            raise CommandError(self._missing(NOT_CONNECTED))
 
     def list_subscriptions(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         client_id, offset = fields.text("clientid"), fields.number("offset", 0, OFFSET_MAX)
@@ -97,7 +99,8 @@ class Inspection:
             data[group] = {name.removeprefix(f"{group}_"): value for name, value in stats.items()
                            if name.startswith(f"{group}_")}
         data["disk"]["state"] = store_state(data["disk"].pop("trouble"))
-        return {"version": VERSION, "process": self._process(), **data, **workers_away(self._engine())}
+        return {"version": VERSION, "process": self._process(), **data,
+                **workers_away(self._engine(), "figures_away")}
 
     def list_bridges(self, requester: "Requester", fields: "Fields") -> "dict[str, Any]":
         return {"bridges": [] if self._bridges is None else self._bridges(), **workers_away(self._engine())}
@@ -117,13 +120,19 @@ class Inspection:
     def _session(self, client_id: str, skip: int) -> "SessionDetail":
         found = self._engine().session(client_id, skip)
         if found is None:
-            raise CommandError(NOT_FOUND)
+            raise CommandError(self._missing(NOT_FOUND))
         return found
 
+    def _missing(self, error: str) -> str:
+        """Return an error, with the workers that may have the client."""
+        away = workers_away(self._engine()).get("workersAway", ())
+        return f"{error}; no answer from worker {', '.join(map(str, away))}" if away else error
 
-def workers_away(engine: "Any") -> "dict[str, Any]":
-    """Return the numbers of the workers that an answer lacks, if there are any."""
-    away: list[int] = getattr(engine, "away", list)()
+
+def workers_away(engine: "Any", which: str = "away") -> "dict[str, Any]":
+    """Return the numbers of the workers that an answer lacks, if there are any. `which`: figures_away for
+    statistics."""
+    away: list[int] = getattr(engine, which, list)()
     return {"workersAway": away} if away else {}
 
 
@@ -162,6 +171,8 @@ def shown(row: "dict[str, Any]") -> "dict[str, Any]":
     data: dict[str, Any] = {"clientid": row["id"], "username": row["username"], "connected": row["connected"]}
     if "worker" in row:
         data["worker"] = row["worker"]
+    if "node" in row:
+        data["node"] = row["node"]
     if row["connected"]:
         data |= {"address": row["address"], "port": row["port"], "listener": row["listener"],
                  "protocol": "websockets" if row["websockets"] else "mqtt", "tls": row["tls"],

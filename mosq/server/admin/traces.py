@@ -17,7 +17,7 @@ import json
 import time
 from binascii import b2a_base64
 from collections import deque
-from errno import EAGAIN
+from errno import EAGAIN, EINVAL
 
 from mosq.records import CommandAnswer
 from mosq.server.admin.commands import CommandError, Commands
@@ -263,6 +263,8 @@ class Traces:
                 self._of_slot.setdefault(slot, deque()).append(trace)
         except OSError as error:
             begin.error = error
+        except ValueError as error:     # of a hostile node: the worker of a reader has checked it
+            begin.error = OSError(EINVAL, str(error))
         begin.done.set()
 
     def _end_foreign(self, key: "tuple[int, int]") -> None:

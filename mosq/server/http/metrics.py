@@ -119,7 +119,7 @@ def of_workers(engine: "Any") -> "Iterator[Metric]":
     """Yield the metrics of several workers and of the links between them; none of a broker that is alone."""
     if not hasattr(engine, "away"):
         return
-    figures, away = engine.whole(), engine.away()
+    figures, away = engine.whole(), engine.figures_away()
     up = {str(number): int(number not in away) for number in range(1, len(figures.silent_ms) + 1)}
     cluster = engine.overview()
     elsewhere = set() if cluster is None else {str(place + 1) for place, name in enumerate(cluster["workers"])

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mosq.cluster.questions.asker import Asker
     from mosq.server.workers.asking import Asking
 
 BEGUN_WITHIN_S = 0.8            # the answer to a question is waited for no longer than a second
 AGAIN_S = 0.05                  # until events are sent again to a worker that did not read
 TRACES = frozenset(("trace_begin", "trace_end", "trace_list", "trace_news"))
 NOTICES_MAX = 256               # that wait for the control thread; further news are refused, and their events are lost
+ENDS_MAX = 4 * NOTICES_MAX      # further ends of traces are forgotten: only a hostile worker sends so many
 
 
 class Begin:
@@ -37,7 +39,7 @@ class Begin:
 class Elsewhere:
     """The other workers, for traces."""
 
-    def __init__(self, asking: "Asking", wake: "Callable[[], None]",
+    def __init__(self, asking: "Asking | Asker", wake: "Callable[[], None]",
                  ask_others: "Callable[..., dict[int, Any]]") -> None:
         """`ask_others` asks those that can be asked now."""
         self._asking, self._wake, self._ask_others = asking, wake, ask_others
@@ -55,6 +57,8 @@ class Elsewhere:
             return self.rows()
         if name == "trace_news" and len(self.notices) >= NOTICES_MAX:
             self.refused[args[0]] = self.refused.get(args[0], 0) + len(args[2])
+            return None
+        if name == "trace_end" and len(self.notices) >= ENDS_MAX:
             return None
         if name != "trace_begin":
             self._put(name, *args)

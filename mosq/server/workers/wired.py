@@ -20,10 +20,13 @@ LINES_MAX = 1000
 
 class Wired:
     """The connections of one worker to the others. `own`: its identity; `listening`: its socket for the others, which
-    belongs to this object; `n`: the number of workers of the cluster."""
+    belongs to this object; `n`: the number of workers of the cluster. `asker`: asks the other workers."""
 
     def __init__(self, own: "Own", listening: "socket.socket", n: int) -> None:
-        self._own, self._listening, self._n = own, listening, n
+        from mosq.cluster.questions.asker import Asker
+
+        self._own, self._listening = own, listening
+        self.asker = Asker(own.slot, n)
         self._lines: deque[tuple[int, str]] = deque(maxlen=LINES_MAX)
         self._reach: Reach | None = None
         self._early: dict[int, Any] = {}        # places that came before the engine ran
@@ -39,7 +42,7 @@ class Wired:
         def stop() -> None:
             os.kill(os.getpid(), signal.SIGTERM)        # the parent starts the next process
 
-        self._reach = Reach(engine, self._own, self._listening, self._n, report, stop)
+        self._reach = Reach(engine, self._own, self._listening, self.asker, report, stop)
         self._reach.start()
         self._reach.places(self._early)
 

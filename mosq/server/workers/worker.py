@@ -60,9 +60,11 @@ class Worker:
 
     def begin(self, engine: "Engine", wake: "Callable[[], None]", own: "dict[str, Callable[[], Any]]") -> Whole:
         """Answer the other workers' questions; return all workers as one engine. See Whole."""
-        self.whole = Whole(engine, self._asking, wake, own)
+        far = None if self.wired is None else self.wired.asker
+        self.whole = Whole(engine, self._asking, wake, own, far)
         self._asking.serve(self.whole.answer_question)
         if self.wired is not None:
+            self.wired.asker.serve(self.whole.answer_far, self.whole.elsewhere.peer)
             self.wired.begin(engine, wake)
         return self.whole
 

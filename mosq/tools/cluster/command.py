@@ -102,11 +102,12 @@ A node that lives is not removed: SIGTERM lets it leave.
 WHERE_EPILOG = """\b
 Examples:
   mosq cluster where redis://redis.example sensor-7 --secret-file /etc/mosq/secret
-  mosq ctl -i ctl-3 broker kickClient sensor-7
+  mosq ctl -i ctl-3 broker getStats
 
 \b
-`mosq ctl` and $CONTROL answer for the workers of one node, that of the client that asks. So a question
-about CLIENT_ID needs a client id of the same worker, which this command prints.
+Most commands of `mosq ctl broker` are about the clients of all nodes. getStats and listDrops are about the
+node of the client that asks, and `mosq index explain` about its worker. So a question about the worker of
+CLIENT_ID needs a client id of the same worker, which this command prints.
 
 \b
 Exit status:

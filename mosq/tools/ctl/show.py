@@ -129,11 +129,12 @@ def plugins(data: "Data") -> "Iterable[str]":
 CLIENTS = (("CLIENT", "clientid"), ("USER", "username"), ("ADDRESS", "address"), ("PROTOCOL", "protocol"),
            ("MQTT", "version"), ("KEEPALIVE", "keepalive"), ("SUBS", "subscriptions"), ("QUEUED", "queued"),
            ("INFLIGHT", "inflight"), ("SESSION", ""))
+PLACES = ("WORKER", "worker"), ("NODE", "node")     # of a client, if there are several
 
 
 def sessions(data: "Data") -> "Iterable[str]":
-    has_workers = any("worker" in one for one in data["clients"])
-    columns = (*CLIENTS[:1], ("WORKER", "worker"), *CLIENTS[1:]) if has_workers else CLIENTS
+    columns = (*CLIENTS[:1], *(one for one in PLACES if any(one[1] in client for client in data["clients"])),
+               *CLIENTS[1:])
     rows = [tuple(_session(one) if not key else text(one.get(key)) for _, key in columns) for one in data["clients"]]
     yield from table([tuple(name for name, _ in columns), *rows], COLUMN_MAX)
     if data["cursor"]:

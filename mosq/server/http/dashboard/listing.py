@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SLICE = 1000
 EXAMINED_MAX = 200_000          # sessions
+SCAN_S = 10.0                   # the longest search; a worker of a cluster may be slow
 ROWS_MAX = 1000                 # offset and count together
 NAME_MAX = 1024                 # characters of a client id or user name in a row; they may have 65,535 bytes
 SHARED_S = 4.0
@@ -77,6 +78,7 @@ def scan(engine: "Engine", query: "Query") -> "dict[str, Any]":
     is_wanted, before = _wanted(search.casefold(), STATES[state]), _order(sort)
     best: list[Row] = []
     cursor = examined = matching = 0
+    until_s = time.monotonic() + SCAN_S
     while True:
         part = engine.sessions(cursor, SLICE)
         cursor = part.cursor
@@ -86,7 +88,7 @@ def scan(engine: "Engine", query: "Query") -> "dict[str, Any]":
         best += new
         if len(best) > 4 * most + SLICE:
             best = sorted(best, key=before)[:most]
-        if cursor == 0 or examined >= EXAMINED_MAX:
+        if cursor == 0 or examined >= EXAMINED_MAX or time.monotonic() >= until_s:
             break
     best = sorted(best, key=before)[offset:most]
     rows = [{**shown(row), "clientidCut": True} if row.get("id_cut") else shown(row) for row in best]

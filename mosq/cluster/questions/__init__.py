@@ -1,0 +1,1 @@
+"""Questions between the control planes of workers on different machines."""
