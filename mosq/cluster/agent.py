@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from mosq.cluster.member import Member
-    from mosq.cluster.requests import Answer, Request
+    from mosq.cluster.requests import Answer, Request, View
 
     class Asks(Protocol):
         """An object that answers requests: a Registry."""
@@ -37,9 +37,12 @@ class Agent:
     """One node's agent."""
 
     def __init__(self, registry: "Asks", member: "Member", clock: "Callable[[], float]" = now_s,
-                 noted: "Callable[[dict[int, str]], object]" = lambda _: None) -> None:
-        """`noted` gets the figures of all workers of the cluster after each note, from the keeper."""
-        self._registry, self._member, self._clock, self._noted = registry, member, clock, noted
+                 noted: "Callable[[dict[int, str]], object]" = lambda _: None,
+                 viewed: "Callable[[View], object]" = lambda _: None) -> None:
+        """`noted` gets the figures of all workers of the cluster after each note, `viewed` each view before the member
+        does, both from the keeper."""
+        self._registry, self._member, self._clock = registry, member, clock
+        self._noted, self._viewed = noted, viewed
         self._notes: dict[int, str] = {}        # figures of workers that Redis does not have yet
         self._kept: dict[str, str] = {}         # fields that must come to Redis, and are not there yet
         self._keep_s = float("-inf")            # when they are sent again
@@ -141,6 +144,8 @@ class Agent:
                 self._kept = {field: text for field, text in self._kept.items() if (field, text) not in request.figures}
             self._noted(answer.figures or {})
         else:
+            if answer.view is not None:
+                self._viewed(answer.view)
             self._member.answered(now, sent_s, request, answer)
 
     def _failed(self, now: float, request: "Request", text: str) -> None:

@@ -9,6 +9,7 @@ from mosq.cluster.requests import Look
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from mosq.cluster.registry import Facts, Registry
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from mosq.cluster.terms import Terms
 
 OBSERVED_BEATS = 4              # a lease survives the loss of three
+NO_DOCUMENTS: "Mapping[str, str]" = {}
 
 
 class Overview(NamedTuple):
@@ -64,8 +66,10 @@ def takers_of(view: "View", alive: set[str]) -> set[str]:
             and view.away.get(name) != run_of(view.beats[name])}
 
 
-def overview_of(cluster: str, facts: "Facts", view: "View", alive: set[str], warnings: list[str]) -> Overview:
-    """Return the state of a cluster. `alive`: nodes that gave a sign of life; `warnings`: those about Redis."""
+def overview_of(cluster: str, facts: "Facts", view: "View", alive: set[str], warnings: list[str],
+                documents: "Mapping[str, str]" = NO_DOCUMENTS) -> Overview:
+    """Return the state of a cluster. `alive`: nodes that gave a sign of life; `warnings`: those about Redis;
+    `documents`: the version of the document of dynamic security that each node uses."""
     entries = [entry_of(view.workers.get(worker, "")) for worker in range(facts.workers)]
     owners = [entry.name if run_of(view.beats.get(entry.name, "")) == entry.run else "" for entry in entries]
     table = [name if name in alive else None for name in owners]
@@ -76,7 +80,8 @@ def overview_of(cluster: str, facts: "Facts", view: "View", alive: set[str], war
                       "away": view.away.get(name) == run_of(view.beats[name]),
                       "capacity": announced.capacity, "version": announced.version, "address": announced.address,
                       "workers": [place + 1 for place, owner in enumerate(owners) if owner == name],
-                      "unable": [worker + 1 for worker in announced.unable]})
+                      "unable": [worker + 1 for worker in announced.unable],
+                      "dynsec_version": documents.get(name, "")})
     trouble = [*warnings, *(f"The node {name} gives no sign of life." for name in view.beats if name not in alive)]
     trouble += [f"Worker {worker} could not start on the node {node['name']}; its log has the reason."
                 for node in nodes if node["alive"] for worker in node["unable"]]

@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.client import NEVER_DECODE
+from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -29,7 +30,7 @@ from mosq.cluster import scripts
 from mosq.cluster.address import Address
 from mosq.cluster.entries import check_name, entry_of
 from mosq.cluster.errors import AwayError, RefusedError
-from mosq.cluster.requests import DONE, Answer, Beat, Change, Join, Leave, Look, Note, Send, View
+from mosq.cluster.requests import CHANGED, DONE, Answer, Beat, Change, Join, Leave, Look, Note, Send, View
 from mosq.cluster.terms import SLOW_S, Terms
 
 TYPE_CHECKING = False
@@ -70,6 +71,14 @@ class File(NamedTuple):
     content: str
     length: int
     header: tuple[str, ...]
+
+
+class Found(NamedTuple):
+    """The document of dynamic security, as it is in Redis."""
+
+    stamp: str                  # empty: there is none, or it is damaged
+    content: bytes              # empty if the stamp was known
+    was_made: bool              # whether there was ever a document
 
 
 class Following(NamedTuple):
@@ -351,6 +360,46 @@ class Registry:
             return self.name, self.run, *request[:3]
         return self.name, self.run, *request
 
+    # ---- the document of dynamic security
+
+    def twin(self) -> "Registry":
+        """Return another object for the same cluster, with a connection of its own. This one is open."""
+        made = Registry(self._address, self.cluster, self.name, self.run, self._terms, replicas=self._replicas,
+                        secret=self._secret)
+        made._id, made._servers = self._id, self._servers
+        return made
+
+    def document(self, known: str = "") -> Found:
+        """Return the document that most servers have, without its content if the stamp is `known`. Raises AwayError.
+        """
+        answer = self._run(scripts.READ, [self._id, known, secrets.token_hex(8)], decoded=False)[1]
+        status, *rest = answer
+        if status != DONE.encode():
+            raise AwayError("the cluster was removed from Redis, or is another one")
+        stamp, content, was_made = rest
+        return Found(stamp.decode("utf-8", "backslashreplace"), content or b"", bool(was_made))
+
+    def replace_document(self, expected: str, stamp: str, content: bytes) -> tuple[str, str]:
+        """Replace the document with the stamp `expected`; the same call again only confirms it. Return DONE or CHANGED,
+        and the stamp that Redis has now. Raises AwayError."""
+        status, *rest = self._run(scripts.REPLACE, [self._id, expected, stamp, content])[1]
+        if status not in (DONE, CHANGED):
+            raise AwayError("the cluster was removed from Redis, or is another one", refused=True)
+        return status, rest[0]
+
+    def document_stamp(self) -> str:
+        """Return the stamp of the document; "" if there is none. Raises AwayError."""
+        answer = self._run(scripts.LOOK, [self._id])[1]
+        if answer[0] != DONE:
+            raise AwayError("the cluster was removed from Redis, or is another one")
+        return str(answer[5])
+
+    def documents_used(self) -> dict[str, str]:
+        """Return the version of the document that each node uses. Raises AwayError."""
+        figures = _pairs(self._run(None, ["HGETALL", scripts.figures_of_cluster(self.cluster)])[1])
+        return {field.removeprefix(scripts.USES): text for field, text in figures.items()
+                if field.startswith(scripts.USES)}
+
     # ---- for operators
 
     def raw(self) -> "list[dict[str, str]]":
@@ -359,7 +408,7 @@ class Registry:
         answer = self._run(scripts.LOOK, [self._id])[1]
         if answer[0] != DONE:
             raise AwayError("the cluster was removed from Redis, or is another one")
-        return [_pairs(fields) for fields in answer[1:]]
+        return [_pairs(fields) for fields in answer[1:5]]
 
     def store(self, name: str) -> "tuple[dict[str, str], list[str], list[File]]":
         """Return the head of a store, the contents that wait for their removal, and its files. Raises AwayError."""
@@ -376,9 +425,12 @@ class Registry:
 
     # ---- Redis
 
-    def _run(self, script: str | None, arguments: "Sequence[Any]", keys: "Sequence[str]" = ()) -> "tuple[str, Any]":
-        """Run a script, or a command if there is none; return the identity of the server and the answer. `keys`: of
-        the script, if they are not those of the cluster."""
+    def _run(self, script: str | None, arguments: "Sequence[Any]", keys: "Sequence[str]" = (), *,
+             decoded: bool = True) -> "tuple[str, Any]":
+        """Run a script, or a command if there is none; return the identity of the server and the answer, as bytes if it
+        is not `decoded`. `keys`: of the script, if they are not those of the cluster."""
+        answer: Any = None
+        sent = False
         try:
             client = self._client or self._connect()
             pipe = client.pipeline(transaction=False)
@@ -387,9 +439,11 @@ class Registry:
                 pipe.execute_command(*arguments)
             else:
                 keys = keys or self._keys
-                pipe.execute_command("EVALSHA", self._hashes[script], len(keys), *keys, *arguments)
+                options = {} if decoded else {NEVER_DECODE: True}
+                pipe.execute_command("EVALSHA", self._hashes[script], len(keys), *keys, *arguments, **options)
             confirmations = self._servers // 2
             pipe.execute_command("WAIT", confirmations, int(self._timeout_s * 1000) // 2)
+            sent = True
             # an error that the pipeline raises by itself shows the command
             info, answer, confirmed = results = pipe.execute(raise_on_error=False)
             for error in results:
@@ -398,7 +452,8 @@ class Registry:
             source = _source(info)
         except (RedisError, OSError) as error:
             self.close()
-            raise AwayError(f"Redis at {self._address}: {self._without_password(error)}") from None
+            raise AwayError(f"Redis at {self._address}: {self._without_password(error)}",
+                            sent=sent, refused=isinstance(answer, ResponseError)) from None
         except AwayError:
             self.close()
             raise
@@ -423,14 +478,14 @@ class Registry:
             try:
                 _source(client.execute_command("INFO", "replication"))
                 self._hashes = {text: client.script_load(text) for text in
-                                (scripts.CREATE, scripts.STORE, *NAMES.values())}
+                                (scripts.CREATE, scripts.STORE, scripts.READ, scripts.REPLACE, *NAMES.values())}
             except (RedisError, OSError, AwayError) as error:
                 errors.append(self._without_password(error))
                 client.close()
             else:
                 self._client = client
                 return client
-        raise AwayError(f"Redis at {self._address}: {'; '.join(dict.fromkeys(errors))}")
+        raise AwayError(f"Redis at {self._address}: {'; '.join(dict.fromkeys(errors))}", sent=False)
 
     def _places(self) -> "list[tuple[str, int] | None]":
         address = self._address
@@ -506,9 +561,9 @@ def _pairs(flat: "Sequence[str] | dict[str, str]") -> dict[str, str]:
 
 
 def _view(source: str, hashes: "Sequence[Sequence[str]]", table_key: str) -> View:
-    """Read all hashes. Raises AwayError if a program other than mosq has written to the table of workers. A node
-    without an announcement has an empty one, until it announces itself again."""
-    beats, announcements, workers, away = map(_pairs, hashes)
+    """Read all hashes, and the stamp of the document. Raises AwayError if a program other than mosq has written to the
+    table of workers. A node without an announcement has an empty one, until it announces itself again."""
+    beats, announcements, workers, away = map(_pairs, hashes[:4])
     table = {}
     for worker, entry in workers.items():
         try:
@@ -517,4 +572,5 @@ def _view(source: str, hashes: "Sequence[Sequence[str]]", table_key: str) -> Vie
         except ValueError:
             raise AwayError(f"the table of workers in Redis is damaged: {worker!r} has the value {entry!r}. To repair "
                             f"it: redis-cli HDEL '{table_key}' {worker!r}") from None
-    return View(source, beats, {name: announcements.get(name, "") for name in beats}, table, away)
+    return View(source, beats, {name: announcements.get(name, "") for name in beats}, table, away,
+                str(hashes[4]))

@@ -70,6 +70,7 @@ class View(NamedTuple):
     announcements: dict[str, str]
     workers: dict[int, str]     # without those that never ran
     away: dict[str, str]        # node -> the run that was sent away
+    document: str = ""          # stamp of the document of dynamic security; empty: there is none
 
 
 class Answer(NamedTuple):

@@ -10,16 +10,22 @@ All keys of a cluster have one hash tag:
     mosq:{CLUSTER}:workers          hash: number from 0 -> entry
     mosq:{CLUSTER}:away             hash: node -> the run of it that an operator has sent away: it runs no worker
     mosq:{CLUSTER}:figures          hash: number from 0 -> what the worker noted last, for people (figures.py); "lost W"
-                                    for each worker W, from 1, that has lost acknowledged messages -> when and why
+                                    for each worker W, from 1, that has lost acknowledged messages -> when and why;
+                                    "dynsec NODE" -> the version of the document that this node uses
+    mosq:{CLUSTER}:dynsec           hash: the document of dynamic security, `text`, and its `stamp`; `past`: the last
+                                    stamps; `read`: changes with each reading
 
-`entries.py` has the meaning of these texts. The scripts compare entries as texts, so a token never becomes a number of
-Lua. Each script gets these keys, and the id of the cluster in front of its own arguments.
+A stamp is VERSION.ID: a number from 1, and random digits that no other document has. "" stands for no document.
+`entries.py` has the meaning of the other texts. The scripts compare entries as texts, so a token never becomes a number
+of Lua. Each script gets these keys, and the id of the cluster in front of its own arguments.
 """
 
 import hashlib
 
 ID_CHARACTERS = 8               # of the cluster's id in the name of a store
 LOSS = "lost "                  # with the number of a worker: a field of the figures
+USES = "dynsec "                # with the name of a node: a field of the figures
+DOCUMENT_MARK = "dynsec"        # field of the cluster's hash: a document was made
 STORE_FOLDER = "/store"         # of the files of a worker's store, whose names are fields of a hash
 SEGMENT = f"{STORE_FOLDER}/segment."     # begin of the name of each file of the log
 STREAMS_FOLDER = f"{STORE_FOLDER}/streams"
@@ -29,9 +35,13 @@ _CHECK = """
 local id = redis.call('HGET', KEYS[1], 'id')
 if not id then return {'missing'} end
 if id ~= ARGV[1] then return {'another'} end
+local function stamp()
+    local found = redis.pcall('HGET', KEYS[7], 'stamp')     -- a damaged key is no reason to end leases
+    return type(found) == 'string' and found or ''
+end
 local function all()
     return {'done', redis.call('HGETALL', KEYS[2]), redis.call('HGETALL', KEYS[3]), redis.call('HGETALL', KEYS[4]),
-            redis.call('HGETALL', KEYS[5])}
+            redis.call('HGETALL', KEYS[5]), stamp()}
 end
 local function state(name, run)
     local beat = redis.call('HGET', KEYS[2], name)
@@ -99,6 +109,7 @@ if status == 'done' then
     redis.call('HDEL', KEYS[2], ARGV[2])
     redis.call('HDEL', KEYS[3], ARGV[2])
     redis.call('HDEL', KEYS[5], ARGV[2])
+    redis.call('HDEL', KEYS[6], 'dynsec ' .. ARGV[2])
 end
 return {'done'}
 """
@@ -115,6 +126,32 @@ return {'done'}
 NOTE = _CHECK + """
 if #ARGV > 1 then redis.call('HSET', KEYS[6], unpack(ARGV, 2)) end
 return {'done', redis.call('HGETALL', KEYS[6])}
+"""
+
+# known stamp, random text: the stamp of the document, its text unless the stamp is known, and whether a document was
+# made. It writes, so that the replicas confirm it: a primary that was replaced may have an old document
+READ = _ALWAYS + f"""
+redis.call('HSET', KEYS[7], 'read', ARGV[3])
+local found = stamp()
+local text = found ~= ARGV[2] and redis.call('HGET', KEYS[7], 'text') or ''
+return {{'done', found, text, redis.call('HEXISTS', KEYS[1], '{DOCUMENT_MARK}')}}
+"""
+
+# expected stamp, stamp, text: replaces the document if it is the expected one. Done also if an earlier copy of the
+# request did it, and later documents followed. A full Redis refuses it
+REPLACE = _CHECK + f"""
+local found, past = stamp(), redis.call('HGET', KEYS[7], 'past') or ''
+if string.find(' ' .. past, ' ' .. ARGV[3] .. ' ', 1, true) then
+    redis.call('HSET', KEYS[7], 'read', ARGV[3])        -- so that the replicas confirm it
+    return {{'done', found}}
+end
+if found ~= ARGV[2] then return {{'changed', found}} end
+if found == '' and redis.call('HEXISTS', KEYS[1], '{DOCUMENT_MARK}') == 1 then return {{'changed', found}} end
+past = past .. ARGV[3] .. ' '
+if #past > 1000 then past = string.match(past, ' (.*)') end
+redis.call('HSET', KEYS[7], 'stamp', ARGV[3], 'text', ARGV[4], 'past', past)
+redis.call('HSET', KEYS[1], '{DOCUMENT_MARK}', '1')
+return {{'done', ARGV[3]}}
 """
 
 # prefix of the contents: reads a store (cext/redis) and changes nothing. Its keys are the head, the names and the
@@ -163,7 +200,7 @@ return found
 
 def keys_of(cluster: str) -> list[str]:
     """Return the keys of a cluster, in the order in which the scripts expect them."""
-    names = "cluster", "beats", "announcements", "workers", "away", "figures"
+    names = "cluster", "beats", "announcements", "workers", "away", "figures", "dynsec"
     return [f"mosq:{{{cluster}}}:{name}" for name in names]
 
 
@@ -206,3 +243,8 @@ def figures_of_cluster(cluster: str) -> str:
 def loss_field(worker: int) -> str:
     """Return the field of the figures that says that a worker, from 0, has lost acknowledged messages."""
     return f"{LOSS}{worker + 1}"
+
+
+def uses_field(node: str) -> str:
+    """Return the field of the figures that has the version of the document of dynamic security that a node uses."""
+    return f"{USES}{node}"

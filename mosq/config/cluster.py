@@ -6,7 +6,7 @@ A configuration with `cluster` is refused if it asks for something that nodes ca
 from mosq.cluster.address import Address, parse_address
 from mosq.cluster.entries import PORT_MAX, check_name
 from mosq.config.errors import ConfigError
-from mosq.config.plugin import DYNAMIC_SECURITY, PERSIST_SQLITE, all_plugins, has_store
+from mosq.config.plugin import PERSIST_SQLITE, all_plugins, has_store
 from mosq.config.streams import stream_of
 
 TYPE_CHECKING = False
@@ -85,7 +85,7 @@ def _not_in_a_cluster(config: "Config") -> "Iterator[tuple[str, Origin | None]]"
         yield ("'cluster_local' cannot be used with 'cluster': `mosq cluster create --workers N` fixes the number of "
                "workers for all nodes. Expected one of the two options.", origins.get("cluster_local"))
     for plugin in all_plugins(config):
-        if plugin.kind in (PERSIST_SQLITE, DYNAMIC_SECURITY):
+        if plugin.kind == PERSIST_SQLITE:
             yield (f"The plugin '{plugin.path}' cannot be used with 'cluster' yet: its state would differ on each "
                    "node. Expected a configuration without it.", plugin.origin)
     if not has_store(config):

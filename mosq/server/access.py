@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from mosq.auth.dynsec.commands import Commands
     from mosq.auth.dynsec.directory import Directory
+    from mosq.auth.dynsec.document import Document
     from mosq.auth.hashes import Hash
     from mosq.auth.plugins import Plugins
     from mosq.auth.runner import Runner
@@ -112,10 +113,12 @@ class Access:
     def __init__(self, config: "Config", log: "Callable[[int, str], None]",
                  answer: "Callable[[list[Answer]], None] | None", earlier: "Access | None" = None,
                  acting: "Callable[[], Any] | None" = None, wait: "Callable[[Event, str], None] | None" = None,
-                 made: "Callable[[], None] | None" = None) -> None:     # parameters: one for each service of the broker
+                 made: "Callable[[], None] | None" = None,     # parameters: one for each service of the broker
+                 document: "Document | None" = None) -> None:
         """Any thread may call `log` and `answer`; None: answers wait for `open`. `acting()` returns a context in which
         files are created with the rights of the broker's user. `wait(done, name)` waits until the plugin of this name
-        is initialized. `made()` is called when nothing is waited for any more. Raises ConfigError, and
+        is initialized. `made()` is called when nothing is waited for any more. `document`: of dynamic security, if the
+        broker is a worker of a cluster that has one. Raises ConfigError, and
         what `wait` and `made` raise; then the plugins are released."""
         self._log, self._answer, self._wait = log, answer, wait
         self._outbox: deque[Answer] = earlier._outbox if earlier else deque()
@@ -140,6 +143,7 @@ class Access:
         self.is_worker = config.worker > 0      # one of several
         self._engine: Callable[[], Engine] | None = None
         self._earlier_directory = earlier.directory if earlier else None
+        self._document, self._is_node = document, config.cluster is not None
         self.realms = self._make_realms(config, earlier, made)
         self._share(config, earlier)
         self._watch_pauses()
@@ -220,6 +224,9 @@ class Access:
         if earlier is not None and earlier.path == path:
             self.directory = earlier
             return earlier
+        if self._is_node:
+            self.directory = self._shared_directory(path, line)
+            return self.directory
         from mosq.auth.dynsec.directory import Directory
 
         if self._acting is None:
@@ -228,6 +235,15 @@ class Access:
             with self._acting():
                 self.directory = Directory(path, init, self._log, line.origin)
         return self.directory
+
+    def _shared_directory(self, path: str, line: "Line") -> "Directory":
+        """Return the directory of a cluster. Raises ConfigError."""
+        if self._document is None:
+            raise ConfigError("The cluster has no document of dynamic security yet: a node makes it when it starts "
+                              "with this line. Restart mosq.", line.origin)
+        from mosq.auth.dynsec.shared import SharedDirectory
+
+        return SharedDirectory(self._document, path, self._log, line.origin)
 
     def answer_on(self, topics: "ControlTopics", engine: "Callable[[], Engine]",
                   in_force: "Callable[[], Access | None]", together: "Together | None" = None) -> None:
@@ -247,7 +263,12 @@ class Access:
                 return [] if access is None else [i for i, realm in enumerate(access.realms)
                                                   if realm.directory is directory]
 
-            self.commands = Commands(directory, places, engine, self._log, topics.wake, together)
+            made: type[Commands] = Commands
+            if self._is_node:
+                from mosq.auth.dynsec.shared import SharedCommands
+
+                made = SharedCommands
+            self.commands = made(directory, places, engine, self._log, topics.wake, together)
             self.commands.add_to(topics)
 
     def _share(self, config: "Config", earlier: "Access | None") -> None:
@@ -303,10 +324,10 @@ class Access:
         return [] if self._plugins is None else self._plugins.persisting()
 
     def reload(self, config: "Config", wait: "Callable[[Event, str], None] | None" = None,
-               made: "Callable[[], None] | None" = None) -> "Access":
+               made: "Callable[[], None] | None" = None, document: "Document | None" = None) -> "Access":
         """Return a new Access that shares threads and verdicts with this one. The caller closes the one that is not in
         force. Raises ConfigError."""
-        return Access(config, self._log, self._answer, self, wait=wait, made=made)
+        return Access(config, self._log, self._answer, self, wait=wait, made=made, document=document)
 
     def open(self, answer: "Callable[[list[Answer]], None]") -> None:
         """Send the answers, also those that waited: messages that plugins have published in their initialization."""

@@ -197,3 +197,13 @@ def test_a_python_that_only_root_can_read_is_reported(folder: Path, is_open: boo
     else:
         [(text, advice)] = found
         assert "cannot read Python or mosq" in text and "where all users can read them" in advice
+
+
+def test_a_node_of_a_cluster_need_not_write_the_file_of_dynamic_security(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    closed = folder / "closed"
+    closed.mkdir()
+    lines = "plugin dynamic-security", f"plugin_opt_config_file {file(closed / 'dynamic.json', EMPTY)}"
+    closed.chmod(0o555)
+    for node, found in (((), True), (("persistence true", "cluster redis://host", "cluster_node a"), False)):
+        assert any("commands cannot change it" in text for text, _ in report(configuration(folder, *lines, *node), capsys)) == found
+    closed.chmod(0o755)

@@ -79,10 +79,10 @@ def test_a_silent_node_is_shown_and_forgotten(run: Command, redis: Redis) -> Non
     found = json.loads(out)
     assert status == 1
     assert found["nodes"] == [{"name": "a", "alive": False, "leaving": False, "away": False, "capacity": 3, "version": "0.2.0",
-                               "address": "host 1885", "workers": [2], "unable": []}]
+                               "address": "host 1885", "workers": [2], "unable": [], "dynsec_version": ""}]
     assert found["trouble"] == ["The node a gives no sign of life.", "Workers 1, 2: no living node runs them."]
     status, out, _ = run("status")
-    assert out.splitlines()[2].split() == ["a", "silent", "3", "2", "0.2.0", "host", "1885"]
+    assert out.splitlines()[2].split() == ["a", "silent", "3", "2", "0.2.0", "-", "host", "1885"]
     status, out, err = run("forget", "b")
     assert status == 3 and "has no node b" in err
     assert run("forget", "a") == (0, "The node a is forgotten.\n", "Watching the node a for 0.75 seconds.\n")

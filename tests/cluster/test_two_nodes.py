@@ -30,8 +30,8 @@ SECRET = b"s" * 32
 class Linked(Cluster):
     """A cluster whose nodes have addresses of their own, and the same ports."""
 
-    def __init__(self, redis: Redis) -> None:
-        super().__init__(redis, SECRET)
+    def __init__(self, redis: Redis, **options: float) -> None:
+        super().__init__(redis, SECRET, **options)      # type: ignore[arg-type]
         self.port, self.wires_port = free_port(), free_port()
 
     def node(self, name: str, config: str = "") -> Node:

@@ -55,11 +55,15 @@ def test_a_node_listens_to_no_other_node_by_default(read):
     ((*NODE, "stream s a/#"), 4, "'stream' of a node needs a limit"),
     ((*NODE, "stream_events true"), 4, "'stream_events' of a node needs a limit"),
     ((*NODE, "mosquitto_db true"), 4, "'mosquitto_db true' cannot be used with 'cluster' yet"),
-    ((*NODE, "dynamic_security /etc/mosq/d.json"), 4, "The plugin 'dynamic-security' cannot be used with 'cluster' yet"),
+    ((*NODE, "plugin persist-sqlite"), 4, "The plugin 'persist-sqlite' cannot be used with 'cluster' yet"),
     ((*NODE, "connection b", "address h", "topic #", "local_clientid l"), 4, "Expected lines `local_clientid ID` and `remote_clientid ID`"),
 ])
 def test_what_a_node_cannot_have_is_an_error_with_its_line(refuse, lines, line, text):
     assert text in refuse(*lines, line=line)
+
+
+def test_a_node_may_have_dynamic_security(read):
+    assert read(*NODE, "dynamic_security /etc/mosq/d.json").warnings == []
 
 
 def test_the_options_of_a_node_have_no_effect_without_a_cluster(read):

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 def readable_directory(config: "Config") -> None:
     """Read the file of dynamic security if there is one that can be opened; if there is none, check that it can be
-    made. Raises ConfigError."""
+    made, unless this is a node of a cluster, whose document is in Redis. Raises ConfigError."""
     for plugin in all_plugins(config):
         if plugin.kind == DYNAMIC_SECURITY:
             path, _ = plugin.directory_files()
             if Pointer("config_file", path, FILE, plugin.origin).readable:
                 load(path, plugin.origin)
-            elif not os.path.lexists(path):
+            elif config.cluster is None and not os.path.lexists(path):
                 why = why_not_made(path)
                 if why is not None:
                     raise ConfigError(f"Unable to write the dynamic security file '{path}': {why}.", plugin.origin)

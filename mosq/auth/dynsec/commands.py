@@ -26,13 +26,13 @@ from mosq.server.admin.commands import RESPONSES_BYTES_MAX, TOO_MANY, UNKNOWN, R
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from typing import Any
 
     from mosq.auth.dynsec.directory import Directory
     from mosq.auth.hashes import Hash
     from mosq.engine import Engine
-    from mosq.server.admin.control import ControlTopics, Requester, Work
+    from mosq.server.admin.control import ControlTopics, Messages, Requester, Work
     from mosq.server.admin.traces import Traces
     from mosq.server.workers.together import Together
 
@@ -104,7 +104,7 @@ class Commands:
         """Run the commands of a message; a generator for admin/control.py."""
         if requester.security not in self._places():
             return []               # the client's listener does not use the directory
-        message = _Message(self._directory, requester, self._connections)
+        message = self.message_of(requester)
         commands = message.commands(payload)
         batch = self._directory.hashing.begin(_passwords(commands), self._wake)
         while not batch.is_done:
@@ -113,15 +113,23 @@ class Commands:
             return (yield from self._run(message, commands, batch.hashes, requester))
         try:
             yield from self._together.begin(self._wake)
-            if self._directory.is_lost:
-                self.take()
-            message.state = self._directory.state       # another worker may have changed it since
-            answers = yield from self._run(message, commands, batch.hashes, requester)
-            if message.saved:
-                yield from self._together.spread(message.kicks)
-            return answers
+            return (yield from self._in_turn(commands, batch.hashes, requester))
         finally:
             self._together.end()
+
+    def _in_turn(self, commands: "list[Any]", hashes: "dict[int, Hash]", requester: "Requester") -> "Work":
+        assert self._together is not None
+        if self._directory.is_lost:
+            self.take()
+        message = self.message_of(requester)            # another worker may have changed the state since
+        answers = yield from self._run(message, commands, hashes, requester)
+        if message.saved:
+            yield from self._together.spread(message.kicks)
+        return answers
+
+    def message_of(self, requester: "Requester") -> "Message":
+        """Return the execution of a message that has not begun."""
+        return Message(self._directory, requester, self._connections)
 
     def take(self) -> "set[str | None]":
         """Put the rules into force that another worker has written. Return the users that may not log in as before.
@@ -130,28 +138,39 @@ class Commands:
         if revoked is None or not self._places():
             return set()
         self._directory.is_ahead = True
-        self._put_in_force()
+        self.put_in_force()
         self._directory.is_ahead = False
         return revoked
 
-    def _run(self, message: "_Message", commands: "list[Any]", hashes: "dict[int, Hash]", requester: "Requester"
+    def _run(self, message: "Message", commands: "list[Any]", hashes: "dict[int, Hash]", requester: "Requester"
              ) -> "Work":
+        if not (yield from self.execute(message, commands, hashes)):
+            return []
+        self._end(message, requester)
+        return message.answers()
+
+    def execute(self, message: "Message", commands: "list[Any]", hashes: "dict[int, Hash]"
+                ) -> "Generator[bool, None, bool]":
+        """Run the commands. Return False if a reload has replaced the directory."""
         for place, command in enumerate(commands):
             if not self._places():
-                return []           # a reload has replaced the directory
+                return False
             if not message.run(command, hashes.get(place)):
                 break
             yield True
-        self._end(message, requester)
-        return [(f"{TOPIC}/response", message.responses.payload())]
+        return True
 
-    def _end(self, message: "_Message", requester: "Requester") -> None:
-        if message.kicks:           # first, so that no later failure prevents it
-            requester.further_answers.append(KickCommand(list(message.kicks)))
+    def log(self, message: "Message") -> None:
+        """Log what the commands have done."""
         for error in message.errors:
             self._report(ERROR, f"Error: A command of dynamic security failed: {error}.")
         for line in message.lines:
             self._report(INFORMATION, line)
+
+    def _end(self, message: "Message", requester: "Requester") -> None:
+        if message.kicks:           # first, so that no later failure prevents it
+            requester.further_answers.append(KickCommand(list(message.kicks)))
+        self.log(message)
         if not message.changes and not self._directory.is_ahead:
             return
         if self._together is not None:
@@ -164,7 +183,7 @@ class Commands:
             message.saved = True
         try:
             self._directory.is_ahead = True
-            self._put_in_force()
+            self.put_in_force()
             self._directory.is_ahead = False
         except Exception as error:
             self._report(ERROR, "Error: The rules of dynamic security could not be put in force; the old ones stay "
@@ -174,7 +193,7 @@ class Commands:
         if why is not None:
             self._report(ERROR, f"Error saving Dynamic security plugin config: {why}")
 
-    def _put_in_force(self) -> None:
+    def put_in_force(self) -> None:
         """Give the data plane the rules. Events of traces have numbers of the roles that are in force."""
         before = self._directory.role_names
         rules = self._directory.compiled()
@@ -201,7 +220,7 @@ class Commands:
         return found
 
 
-class _Message:
+class Message:
     """The execution of one published message."""
 
     def __init__(self, directory: "Directory", requester: "Requester",
@@ -260,11 +279,15 @@ class _Message:
         self.responses.add(self._correlated(response))
         return True
 
-    def not_in_force(self) -> None:
-        """Answer the commands that changed something with an error: their rules could not be put in force."""
+    def answers(self) -> "Messages":
+        """Return the response as a message."""
+        return [(f"{TOPIC}/response", self.responses.payload())]
+
+    def not_in_force(self, error: str = INTERNAL) -> None:
+        """Answer the commands that changed something with an error: their rules are not in force."""
         for place, name, correlation in self.changes:
             self.correlation = correlation
-            self.responses[place] = self._reply(name, INTERNAL)
+            self.responses[place] = self._reply(name, error)
 
     def _wrong(self, fields: "Any") -> "dict[str, Any] | None":
         if isinstance(fields, RefusedError):

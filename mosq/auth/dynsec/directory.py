@@ -39,14 +39,19 @@ class Directory:
         self.is_lost = False        # the state has changes that could be neither saved nor forgotten
         self._writer = Writer(path)
         self._version = _version_of(path)       # of the file that was read or written last
-        try:
-            self.state, warnings = load(path, named_at)
-        except FileNotFoundError:
-            self.state, warnings = self._generated(password_init_file, report, named_at)
+        self.state, warnings = self._begin(password_init_file, report, named_at)
         for warning in warnings:
             report(WARNING, f"Warning: {warning}")
         # costs as much to check as the hashes that are made here, so that the time does not show whether a user exists
         self.decoy: Hash = decoy(read_hash(new_hash(PBKDF2, b"")))
+
+    def _begin(self, password_init_file: str | None, report: "Callable[[int, str], None]",
+               named_at: "Origin | None") -> "tuple[State, list[str]]":
+        """Return the state at the start, and warnings. Raises ConfigError."""
+        try:
+            return load(self.path, named_at)
+        except FileNotFoundError:
+            return self._generated(password_init_file, report, named_at)
 
     def _generated(self, password_init_file: str | None, report: "Callable[[int, str], None]",
                    named_at: "Origin | None") -> "tuple[State, list[str]]":
@@ -80,7 +85,7 @@ class Directory:
         earlier = self.state.clients
         self.state, _ = load(self.path)
         self._version, self.is_lost = version, False
-        return {name for name, client in earlier.items() if _login(client) != _login(self.state.clients.get(name))}
+        return {name for name, client in earlier.items() if login_of(client) != login_of(self.state.clients.get(name))}
 
     def forget(self) -> None:
         """Return to the file's contents, after changes that could not be saved."""
@@ -128,5 +133,5 @@ def _version_of(path: str) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
 
 
-def _login(client: Client | None) -> tuple[object, ...] | None:
+def login_of(client: Client | None) -> tuple[object, ...] | None:
     return None if client is None else (client.disabled, client.clientid, client.hash and client.hash.encoded)

@@ -31,6 +31,17 @@ TO_READ = ("publishClientReceive", "subscribePattern", "unsubscribePattern")
 def make_first(path: str, password_init_file: str | None, report: "Callable[[str], None]", named_at: "Origin | None"
                ) -> None:
     """Write the file. Raises ConfigError, and then no file exists."""
+    tree, _ = generated(path, password_init_file, report, named_at)
+    try:
+        write(path, tree)
+    except OSError as error:
+        raise _not_written(path, error, named_at) from None
+
+
+def generated(path: str, password_init_file: str | None, report: "Callable[[str], None]", named_at: "Origin | None"
+              ) -> "tuple[Object, str | None]":
+    """Return the JSON tree of the file, and the file with the generated passwords, which is written; None: there is
+    none. Raises ConfigError."""
     report("Dynamic security plugin config not found, generating a default config.")
     made: list[tuple[str, str]] = []
     if password_init_file is not None:
@@ -51,12 +62,17 @@ def make_first(path: str, password_init_file: str | None, report: "Callable[[str
     if made:
         clients.append(_client("democlient", "Reads and writes all topics, for experiments.", made[1][1].encode(),
                                "client"))
-    try:
-        if made:
-            replace(os.path.realpath(f"{path}.pw"), (f"{user} {word}\n".encode() for user, word in made))
-        write(path, _tree(clients))
-    except OSError as error:
-        raise ConfigError(f"Unable to write the dynamic security file '{path}': {error.strerror}.", named_at) from None
+    passwords = os.path.realpath(f"{path}.pw") if made else None
+    if passwords is not None:
+        try:
+            replace(passwords, (f"{user} {word}\n".encode() for user, word in made))
+        except OSError as error:
+            raise _not_written(path, error, named_at) from None
+    return _tree(clients), passwords
+
+
+def _not_written(path: str, error: OSError, named_at: "Origin | None") -> ConfigError:
+    return ConfigError(f"Unable to write the dynamic security file '{path}': {error.strerror}.", named_at)
 
 
 def _of_file(path: str, named_at: "Origin | None") -> bytes:

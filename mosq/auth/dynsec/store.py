@@ -310,6 +310,10 @@ class Writer:
 
     def write(self, state: State) -> None:
         """Write the file. Raises OSError, and then the old file is unchanged."""
+        replace(os.path.realpath(self.path), self.content(state))
+
+    def content(self, state: State) -> "Iterator[bytes]":
+        """Return the contents of the file in parts."""
         before, self._lines = self._lines, {}
         for name in sorted(state.clients):
             client = state.clients[name]
@@ -320,7 +324,7 @@ class Writer:
                 line = key, raw(dumped(client_tree(client)))
             self._lines[name] = line
         lines = (line for _, line in self._lines.values())
-        replace(os.path.realpath(self.path), document(members_of(state), lines))
+        return document(members_of(state), lines)
 
 
 def document(members: "Iterable[tuple[str, Any]]", clients: "Iterable[bytes]") -> "Iterator[bytes]":
@@ -352,7 +356,12 @@ def dumped(value: "Any") -> str:
 
 def write(path: str, tree: "Object") -> None:
     """Write a tree to a file. Raises OSError, and then the old file is unchanged."""
-    replace(os.path.realpath(path), document(tree.items(), (raw(dumped(client)) for client in tree.get("clients", ()))))
+    replace(os.path.realpath(path), content_of(tree))
+
+
+def content_of(tree: "Object") -> "Iterator[bytes]":
+    """Return the contents of a file in parts."""
+    return document(tree.items(), (raw(dumped(client)) for client in tree.get("clients", ())))
 
 
 def replace(path: str, content: "Iterable[bytes]") -> None:

@@ -5,9 +5,13 @@
                        kill WORKERS NUMBER; left (this node has left or is stopped)
                        places PLACES (of the workers whose place has changed: node.wires.place_of)
                        cluster OVERVIEW (figures.overview)
+                       rules STAMP, with a descriptor (a new document of dynamic security); answer WORKER PID NUMBER
+                       STATUS WHY (to look or write)
     parent -> agent    go (the listeners are open: join); serves WORKER TOKEN; ended WORKER TOKEN FAILED (before it has
                        served clients); killed NUMBER; leave; stop; lost WORKER TEXT (acknowledged messages)
                        figures WORKER TEXT (what a worker has noted about itself)
+                       used STAMP (all workers that serve clients use that document); look WORKER PID NUMBER;
+                       write WORKER PID NUMBER EXPECTED STAMP, with a descriptor
 
 Workers have numbers from 0 here. The process ends with the channel, and then its lease ends, too.
 """
@@ -20,21 +24,25 @@ import time
 import traceback
 from typing import NamedTuple
 
+from mosq.auth.dynsec.document import covers
 from mosq.cluster.agent import Agent
 from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.figures import overview
 from mosq.cluster.member import Member
-from mosq.cluster.scripts import loss_field
+from mosq.cluster.scripts import loss_field, uses_field
 from mosq.cluster.terms import Terms
 from mosq.log_types import ERROR, WARNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from mosq.auth.dynsec.document import First
     from mosq.cluster.address import Address
     from mosq.cluster.member import Where
     from mosq.cluster.registry import Facts, Registry
+    from mosq.cluster.requests import View
     from mosq.server.node.lease import Lease
+    from mosq.server.node.rules import Rules
     from mosq.server.workers.channel import Channel, Message
 
 RUN_BYTES = 16
@@ -48,6 +56,7 @@ class Identity(NamedTuple):
     node: str
     secret: bytes
     announcement: Announcement
+    first: "First | None" = None    # the files of dynamic security; None: this node does not use it
 
 
 class NodeAgent:
@@ -64,6 +73,9 @@ class NodeAgent:
         self._kills = self._killed = 0          # numbers of the last `kill`, and of the last one that was done
         self._done = threading.Condition()
         self._sending = threading.Lock()
+        self._rules: Rules | None = None
+        self._until_s = 0.0             # the end of the lease, as the member has moved it last
+        self._seen = self._used = ""    # stamps: of the document in Redis, at the last beat; of that which workers use
 
     def run(self) -> None:
         """Be the agent until the node has left, or the parent is gone."""
@@ -73,7 +85,7 @@ class NodeAgent:
                 return
             self._send({"is": "opened", "workers": opened[1].workers, "key": opened[1].key.hex(), "id": opened[1].id,
                         "replicas": opened[1].replicas, "servers": opened[1].servers,
-                        "lease_s": opened[1].terms.lease_s})
+                        "lease_s": opened[1].terms.lease_s, **self._first_document()}, self._first_fds())
             if self._wait(None) != "go":
                 return
             self._serve(*opened)
@@ -107,6 +119,7 @@ class NodeAgent:
                 registry.open(facts.workers)
                 for line in registry.check_server():
                     self._report(WARNING, line)
+                self._open_rules(registry, facts)
             except AwayError as error:
                 if str(error) != shown:
                     shown = str(error)
@@ -117,6 +130,22 @@ class NodeAgent:
                 return registry, facts
             if self._wait(self._terms.retry_s) != "":
                 return None
+
+    def _open_rules(self, registry: "Registry", facts: "Facts") -> None:
+        """Read the document of dynamic security. Raises RefusedError and AwayError."""
+        from mosq.server.node.rules import Rules
+
+        if self._rules is None:         # it remembers a first document that Redis has not confirmed
+            self._rules = Rules(registry.twin(), facts.terms, self._report, self._send)
+        self._rules.begin(self._identity.first)
+
+    def _first_document(self) -> "Message":
+        assert self._rules is not None
+        return {"stamp": self._rules.stamp}
+
+    def _first_fds(self) -> list[int]:
+        assert self._rules is not None
+        return [] if self._rules.document is None else [self._rules.document.fd]
 
     def _wait(self, limit_s: float | None) -> str:
         """Return what the parent asks for next, "stop" if it is gone; "" after the limit."""
@@ -131,8 +160,10 @@ class NodeAgent:
     def _serve(self, registry: "Registry", facts: "Facts") -> None:
         member = Member(self._identity.node, self._run_name, facts.workers, facts.terms, self,
                         announcement=self._identity.announcement, report=self._report, places=self._place)
-        agent = Agent(registry, member, noted=self._noted)
+        agent = Agent(registry, member, noted=self._noted, viewed=self._viewed)
         self._member, self._registry = member, registry
+        assert self._rules is not None
+        self._rules.start()
         threading.Thread(target=self._receive, args=(agent,), name="mosq-node-parent", daemon=True).start()
         agent.run()
 
@@ -141,16 +172,17 @@ class NodeAgent:
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
         for message in self._early:
-            self._take(agent, message)
+            self._take(agent, message, [])
         while not self._channel.closed:
             poll.poll()
-            for message, _ in self._channel.receive():
-                self._take(agent, message)
+            for message, fds in self._channel.receive():
+                self._take(agent, message, fds)
         agent.stop()
         with self._done:
             self._done.notify_all()
 
-    def _take(self, agent: Agent, message: "Message") -> None:
+    def _take(self, agent: Agent, message: "Message", fds: list[int]) -> None:
+        assert self._rules is not None
         what = message["do"]
         if what == "ended":
             agent.ended(message["worker"], message["token"], message["failed"])
@@ -162,6 +194,13 @@ class NodeAgent:
                 self._done.notify_all()
         elif what == "figures":
             agent.note(message["worker"], message["text"])
+        elif what in ("look", "write"):
+            self._rules.ask(message, fds)
+        elif what == "used":
+            self._used = message["stamp"]
+            self._move_lease()
+            if self._used:
+                agent.keep(uses_field(self._identity.node), self._used.partition(".")[0])
         elif what == "lost":
             when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             agent.keep(loss_field(message["worker"]), f"{when} node {self._identity.node}: {message['text']}")
@@ -191,8 +230,20 @@ class NodeAgent:
             self._done.wait_for(lambda: self._killed == self._kills or self._channel.closed, self._terms.margin_s / 2)
 
     def lease(self, until_s: float) -> None:
-        """Move the end of the lease."""
-        self._lease.move(until_s)
+        """Move the end of the lease, as soon as the workers here use the document of dynamic security that Redis had at
+        this beat. So no worker uses an older one for longer than a lease."""
+        self._until_s = until_s
+        self._move_lease()
+
+    def _move_lease(self) -> None:
+        assert self._rules is not None
+        if self._seen == self._rules.damaged or covers(self._used, self._seen):
+            self._lease.move(self._until_s)
+
+    def _viewed(self, view: "View") -> None:
+        assert self._rules is not None
+        self._seen = view.document
+        self._rules.seen(view.document)
 
     # ---- the parent
 
@@ -211,9 +262,9 @@ class NodeAgent:
     def _report(self, kind: int, text: str) -> None:
         self._send({"is": "report", "type": kind, "text": f"Warning: {text}" if kind == WARNING else text})
 
-    def _send(self, message: "Message") -> None:
+    def _send(self, message: "Message", fds: "list[int] | tuple[()]" = ()) -> None:
         with self._sending:             # the keeper and the asker report
-            self._channel.send(message)
+            self._channel.send(message, fds)
 
 
 def run_agent(identity: Identity, channel: "Channel", lease: "Lease") -> None:

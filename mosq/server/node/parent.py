@@ -13,16 +13,19 @@ import signal
 import socket
 import time
 
+from mosq.auth.dynsec.document import Document, first_of
 from mosq.cluster.address import parse_address
 from mosq.cluster.entries import PORT_MAX, Announcement
 from mosq.cluster.secret import read_secret
 from mosq.config.cluster import address_of, listener_of
+from mosq.config.plugin import all_plugins
 from mosq.engine import continue_when_parent_ends
 from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
 from mosq.server import process, signals
 from mosq.server.control import EXIT_CANNOT_START, EXIT_CONFIG, EXIT_OK, CannotStartError
 from mosq.server.handover import has_stores
 from mosq.server.node.agent import Identity, run_agent
+from mosq.server.node.documents import Documents
 from mosq.server.node.doors import Doors
 from mosq.server.node.lease import Lease
 from mosq.server.node.slot import NodeSlot
@@ -82,6 +85,7 @@ class NodeParent(Parent):
         self._overview: dict[str, Any] | None = None    # of the cluster, as the agent has sent it last
         self._places: dict[int, Any] = {}       # of all workers: host, port and token; None: no process
         self._store: StorePlace
+        self._documents: Documents
 
     def _in_cluster(self, config: "Config") -> "Config":
         """Return the configuration with what the cluster has fixed. Mosquitto's file cannot be written from Redis."""
@@ -101,9 +105,13 @@ class NodeParent(Parent):
         address = "" if at is None else address_text(host, at[1])
         redis = parse_address(config.cluster or "", config.cluster_password_file)
         announcement = Announcement(config.cluster_capacity, version=VERSION, address=address)
-        self._start_agent(Identity(redis, config.cluster_name, config.cluster_node, secret, announcement))
-        opened = self._wait_opened()
+        first = first_of(all_plugins(config))
+        self._start_agent(Identity(redis, config.cluster_name, config.cluster_node, secret, announcement, first))
+        opened, fds = self._wait_opened()
         self.slots = [NodeSlot(place) for place in range(opened["workers"])]
+        self._documents = Documents(self.slots, opened["lease_s"], Document(opened["stamp"], fds[0]) if fds else None,
+                                    self._tell)
+        self.document = self._documents.document
         self._order = Order(self.slots)
         self._in_cluster(config)
         left = store_root(config)
@@ -161,17 +169,18 @@ class NodeParent(Parent):
         theirs.close()
         self._agent, self._agent_pid = ours, pid
 
-    def _wait_opened(self) -> "Message":
-        """Return the values of the cluster. Raises CannotStartError, and Stopped for a signal."""
+    def _wait_opened(self) -> "tuple[Message, list[int]]":
+        """Return the values of the cluster, with the document of dynamic security if there is one. Raises
+        CannotStartError, and Stopped for a signal."""
         assert self._agent is not None
         poll = select.poll()
         for fd in (self._agent.fileno(), self.signals.read_fd):
             poll.register(fd, select.POLLIN)
         while True:
             poll.poll()
-            for message, _ in self._agent.receive():
+            for message, fds in self._agent.receive():
                 if message["is"] == "opened":
-                    return message
+                    return message, fds
                 if message["is"] == "refused":
                     raise CannotStartError(refused(message), EXIT_CONFIG)
                 self._take(message, 0.0)
@@ -187,6 +196,7 @@ class NodeParent(Parent):
         self._doors.shut()
         self._http_doors.shut()
         self._tell({"do": "go"})
+        self._documents.look(0.0)
         return True
 
     def _serve_as(self, place: int, channel: "Channel", before: "set[int]") -> int:
@@ -199,14 +209,18 @@ class NodeParent(Parent):
             self._agent.close()
 
     def _worker(self, place: int, channel: "Channel") -> "Worker":
-        return NodeWorker(place, channel, self.given, self._shared.receiving[place], self._shared.questions[place],
+        made = NodeWorker(place, channel, self.given, self._shared.receiving[place], self._shared.questions[place],
                           self._covered, self._store, self._wires, self.slots[place].next_token,
                           NodeOf(self.config.cluster_name, str(self.config.cluster_node), self._lease, self._lease_s))
+        made.document = self.document
+        return made
 
     def _fork(self, slot: "Slot") -> None:
         self._doors.open()
         if slot.place == 0:
             self._http_doors.open()
+        assert isinstance(slot, NodeSlot)
+        slot.uses = self._documents.count
         super()._fork(slot)
         self.log.report(INFORMATION, f"{slot.name} starts here (process {slot.pid}).")
 
@@ -243,6 +257,10 @@ class NodeParent(Parent):
     def _take_figures(self, slot: "Slot", text: str) -> None:
         self._tell({"do": "figures", "worker": slot.place, "text": text})
 
+    def _take_of_document(self, slot: "Slot", message: "Message", fds: list[int]) -> None:
+        assert isinstance(slot, NodeSlot)
+        self._documents.asked(slot, message, fds)
+
     def _tell_overview(self, slot: "Slot") -> None:
         if self._overview is not None and slot.channel is not None and slot.channel.is_read():
             slot.channel.send({"do": "cluster", "overview": self._overview})
@@ -253,8 +271,12 @@ class NodeParent(Parent):
         goes_on = super()._turn(starting)
         now_s = time.monotonic()
         assert self._agent is not None
-        for message, _ in self._agent.receive():
-            self._take(message, now_s)
+        for message, fds in self._agent.receive():
+            if message["is"] == "rules":
+                self._documents.came(message["stamp"], fds[0], now_s)
+                self.document = self._documents.document
+            else:
+                self._take(message, now_s)
         if self._left:
             return False
         if self._agent.closed:
@@ -263,6 +285,7 @@ class NodeParent(Parent):
             return False
         for slot in self.slots:
             self._look_at_end(slot, now_s)
+        self._documents.look(now_s)
         self._answer_kills()
         self._look_at_doors(now_s)
         if self._leave_s is not None and now_s >= self._leave_s:
@@ -275,7 +298,7 @@ class NodeParent(Parent):
         return [*super()._descriptors(), *([] if self._agent is None else [self._agent.fileno()])]
 
     def _wait_s(self, now_s: float) -> float:
-        due = [self._leave_s, None if self._empty_s is None else self._empty_s + SHUT_S]
+        due = [self._leave_s, self._documents.due_s, None if self._empty_s is None else self._empty_s + SHUT_S]
         due += [one for slot in self.slots for one in (slot.stop_s, slot.report_s)]
         return max(0.0, min([super()._wait_s(now_s), *(one - now_s for one in due if one is not None)]))
 
@@ -324,9 +347,9 @@ class NodeParent(Parent):
 
     # ---- the agent
 
-    def _tell(self, message: "Message") -> None:
+    def _tell(self, message: "Message", fds: "list[int] | tuple[()]" = ()) -> None:
         if self._agent is not None:
-            self._agent.send(message)
+            self._agent.send(message, fds)
 
     def _tell_ended(self, slot: NodeSlot, token: int) -> None:
         self._tell({"do": "ended", "worker": slot.place, "token": token, "failed": not slot.served})
@@ -348,6 +371,8 @@ class NodeParent(Parent):
             self._start_worker(self.slots[message["worker"]], message["token"], now_s)
         elif what == "stop":
             self._stop_worker(self.slots[message["worker"]], message["moves"], now_s)
+        elif what == "answer":
+            self._documents.answered(message)
         elif what == "cluster":
             self._overview = message["overview"]
             for slot in self.slots:

@@ -16,6 +16,7 @@ class NodeSlot(Slot):
         self.next_token = 0             # of the process that starts next; 0: none
         self.served = False             # whether that process has served clients
         self.stop_s: float | None = None        # until when the process may stop in good order; None: it shall run
+        self.uses = 0                   # the document of dynamic security that it uses: count in documents.py
         self.report_s: float | None = None      # when the agent learns that the process has ended; None: it knows
 
     @property

@@ -5,8 +5,10 @@ import os
 import signal
 from typing import NamedTuple
 
-from mosq.records import PublishCommand
+from mosq.log_types import ERROR
+from mosq.records import KickCommand, PublishCommand
 from mosq.server.node.store import open_in_redis
+from mosq.server.node.together import NodeTogether
 from mosq.server.workers.shared import Given
 from mosq.server.workers.worker import Worker
 
@@ -54,6 +56,7 @@ class NodeWorker(Worker):
         self._store, self._wires, self._token, self._n, self._node = store, wires, token, n, node
         self._last: Overview = {}       # state of the cluster
         self._shown: dict[str, str] = {}        # topics below $SYS/broker/cluster/, and their payloads
+        self.together = NodeTogether(channel)
 
     def open_store(self, engine: "Engine", config: "Config", report: "Callable[[int, str], None]") -> bool:
         """Open the store in Redis, and the port for other workers. Raises OSError."""
@@ -76,8 +79,37 @@ class NodeWorker(Worker):
             os.kill(os.getpid(), signal.SIGTERM)
         elif message["do"] == "cluster":
             self._show(control, message["overview"])
+        elif message["do"] == "rules":
+            self._take_document(control, message, fds[0])
         else:
             super()._do(control, message, fds)
+
+    def _take_document(self, control: "Control", message: "Message", fd: int) -> None:
+        """Use a new document of dynamic security. A worker that cannot ends: it would go on with other rules."""
+        from mosq.auth.dynsec.document import Document
+        from mosq.auth.dynsec.shared import SharedCommands
+
+        earlier, self.document = self.document, Document(message["stamp"], fd)
+        commands = None if control.access is None else control.access.commands
+        try:
+            if isinstance(commands, SharedCommands):
+                kicks = commands.take_document(self.document)
+                if kicks:
+                    control.engine.answer([KickCommand(list(kicks))])
+        except Exception as error:
+            control.log.report(ERROR, f"Error: A change of dynamic security cannot be taken: {error}.")
+            self.channel.close()
+            return
+        if earlier is not None:
+            earlier.close()
+        self.channel.send({"is": "uses", "count": message["count"]})
+
+    def _apply(self, control: "Control") -> None:
+        """Put a reload into force. It was prepared with the document of that time."""
+        super()._apply(control)
+        commands = None if control.access is None else control.access.commands
+        if commands is not None:
+            commands.put_in_force()
 
     def _show(self, control: "Control", overview: "Overview") -> None:
         """Publish what has changed in the state of the cluster."""

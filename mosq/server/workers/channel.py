@@ -3,11 +3,13 @@ does not block.
 
     parent -> worker   check, then apply or drop (a reload); link PEER, with two descriptors; admit (the clients that
                        wait for bridges); those of order.py; of a cluster: places PLACES (where the other workers are),
-                       move (stop, because another node starts this worker), cluster OVERVIEW (mosq/cluster/figures.py)
+                       move (stop, because another node starts this worker), cluster OVERVIEW (mosq/cluster/figures.py),
+                       rules STAMP COUNT, with a descriptor (a document of dynamic security), answer NUMBER STATUS WHY
     worker -> parent   ready, or failed TEXT WRONG_CONFIG; alive; checked STATUS ERROR CHANGED (the answer to check);
                        reload (a user of the dashboard asks for it); those of together.py; changes MESSAGES COMMITS
                        (further ones); bridged (the first attempts of its bridges have ended); figures TEXT (of a worker
-                       of a cluster, the same); of a cluster, failed also with STORE (it has lost its store in Redis)
+                       of a cluster, the same); of a cluster, failed also with STORE (it has lost its store in Redis),
+                       look NUMBER, write NUMBER EXPECTED STAMP, with a descriptor, uses COUNT (documents.py)
 """
 
 import _socket

@@ -63,10 +63,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mosq.auth.dynsec.document import Document
     from mosq.config.model import Config
     from mosq.embed.apart import Owner
     from mosq.server.signals import Signals
-    from mosq.server.workers.channel import Channel
+    from mosq.server.workers.channel import Channel, Message
     from mosq.server.workers.shared import Given
     from mosq.server.workers.trial import TrialSlot
 
@@ -119,6 +120,7 @@ class Parent:
     """The parent of the workers of one broker."""
 
     saver: Saver                        # writes mosquitto.db
+    document: "Document | None" = None  # of dynamic security, of a cluster that has one
 
     def __init__(self, config: "Config", taken: "Signals", quiet: bool, verbose: bool,
                  load: "Callable[[], Config]", owner: "Owner | None" = None) -> None:
@@ -408,10 +410,15 @@ class Parent:
                 self._changes = (self._changes[0] + message["messages"], self._changes[1] + message["commits"])
             elif message["is"] == "figures":
                 self._take_figures(slot, message["text"])
+            elif message["is"] in ("look", "write", "uses"):
+                self._take_of_document(slot, message, fds)
             self._order.received(slot, message, fds, now_s)
 
     def _take_figures(self, slot: Slot, text: str) -> None:
         """Take what a worker of a cluster notes about itself."""
+
+    def _take_of_document(self, slot: Slot, message: "Message", fds: list[int]) -> None:
+        """Take what a worker of a cluster sends about the document of dynamic security."""
 
     def _report_ready(self, slot: Slot) -> None:
         if slot.status is not None:
@@ -565,6 +572,7 @@ class Parent:
         def check(channel: "Channel", before: "set[int]") -> int:
             shared = self._shared
             trial = Trial(0, channel, shared.given, shared.receiving[0], shared.questions[0], self._covered)
+            trial.document = self.document
             return trial.run(reachable(self.config), self._user, self.log, self._load, before)
 
         self._fork_as(self._trial, "mosq: check", check)

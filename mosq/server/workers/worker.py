@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mosq.auth.dynsec.document import Document
     from mosq.config.model import Config
     from mosq.engine import Engine
     from mosq.server.control import CannotStartError, Control
@@ -37,6 +38,7 @@ class Worker:
 
     whole: Whole                    # all workers, as one engine
     wired: "Wired | None" = None     # of a cluster: how it reaches the workers on other machines
+    document: "Document | None" = None      # of dynamic security, of a cluster that has one
 
     def __init__(self, place: int, channel: "Channel", given: "Given", receiving: int, asked: int,
                  covered: int) -> None:

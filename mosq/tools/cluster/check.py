@@ -42,6 +42,8 @@ class Reading(NamedTuple):
     table: dict[str, str]
     figures: dict[int, str]
     stores: list[Store]
+    document: str               # stamp of the document of dynamic security
+    used: dict[str, str]        # the version that each node uses
 
 
 def read(registry: "Registry", facts: "Facts", cluster: str) -> Reading:
@@ -49,7 +51,7 @@ def read(registry: "Registry", facts: "Facts", cluster: str) -> Reading:
     beats, announcements, table, _ = registry.raw()
     figures = registry.ask(Note()).figures or {}
     stores = [Store(*registry.store(store_name(cluster, facts.id, number))) for number in range(1, facts.workers + 1)]
-    return Reading(beats, announcements, table, figures, stores)
+    return Reading(beats, announcements, table, figures, stores, registry.document_stamp(), registry.documents_used())
 
 
 def alive_of(registry: "Registry", terms: "Terms") -> set[str]:
@@ -81,6 +83,7 @@ def differences(found: Reading, facts: "Facts", alive: set[str]) -> list[str]:
     owners = [entry if entry.name in alive and run_of(found.beats.get(entry.name, "")) == entry.run else None
               for entry in entries]
     lines += _of_nodes(found, alive)
+    lines += _of_documents(found, alive)
     for worker, entry in enumerate(entries):
         lines += _of_entry(found, worker, entry)
         lines += _of_store(found.stores[worker], f"worker {worker + 1}", entry, owners[worker] is not None)
@@ -88,6 +91,14 @@ def differences(found: Reading, facts: "Facts", alive: set[str]) -> list[str]:
 
 
 # ---- nodes and the table
+
+def _of_documents(found: Reading, alive: set[str]) -> "Iterator[str]":
+    version = found.document.partition(".")[0]
+    for name in sorted(alive & found.used.keys()):
+        if found.used[name] != version:
+            yield (f"The node {name} uses version {found.used[name]} of the document of dynamic security, and Redis "
+                   f"has {f'version {version}' if version else 'none'}.")
+
 
 def _of_nodes(found: Reading, alive: set[str]) -> "Iterator[str]":
     addresses: dict[str, str] = {}

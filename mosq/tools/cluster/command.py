@@ -59,8 +59,9 @@ Examples:
 
 \b
 It compares the nodes, the table of workers and the tokens; the heads, names and segments of the
-stores; and the routes and links that the workers have noted. It changes nothing, and the cluster may
-serve. A difference is printed only if it stands in two readings, some seconds apart.
+stores; the routes and links that the workers have noted; and the version of the document of dynamic
+security that each node uses. It changes nothing, and the cluster may serve. A difference is printed
+only if it stands in two readings, some seconds apart.
 
 \b
 Exit status:
@@ -203,7 +204,8 @@ def status(                             # parameters: one for each option of the
                      f"redis-cli HDEL '{figures_of_cluster(cluster_name)}' '{loss_field(worker - 1)}'"
                      for worker, text in registry.losses().items()]
         announce(f"Watching the nodes for up to {OBSERVED_BEATS * facts.terms.beat_s:g} seconds.")
-        found = overview_of(cluster_name, facts, *observed(registry, facts.terms), warnings)
+        found = overview_of(cluster_name, facts, *observed(registry, facts.terms), warnings,
+                            registry.documents_used())
     if as_json:
         _print_json(found._asdict())
     else:
@@ -508,11 +510,12 @@ def announce(text: str) -> None:
 def _show(found: "Overview") -> None:
     click.echo(f"cluster {found.cluster}: {found.workers} workers, lease {found.lease_s:g} s, "
                f"{found.replicas} of {found.servers - 1} replicas confirm")
-    rows: list[tuple[str, ...]] = [("NODE", "STATE", "CAPACITY", "WORKERS", "VERSION", "ADDRESS")]
+    rows: list[tuple[str, ...]] = [("NODE", "STATE", "CAPACITY", "WORKERS", "VERSION", "DYNSEC", "ADDRESS")]
     for node in found.nodes:
         state = "away" if node["away"] else "leaves" if node["leaving"] else "lives" if node["alive"] else "silent"
         workers = ",".join(map(str, node["workers"])) or "-"
-        rows.append((node["name"], state, str(node["capacity"]), workers, node["version"], node["address"] or "-"))
+        rows.append((node["name"], state, str(node["capacity"]), workers, node["version"],
+                     node["dynsec_version"] or "-", node["address"] or "-"))
     for row in table(rows):
         click.echo(row)
     for line in found.trouble:

@@ -148,7 +148,8 @@ def _give(path: str, account: Account | None) -> str:
 
 
 def _directory(config: Config, account: Account | None) -> "Iterator[Trouble]":
-    """Examine the file of dynamic security: the broker reads it as its user, and replaces it at each change."""
+    """Examine the file of dynamic security: the broker reads it as its user, and replaces it at each change. A node of
+    a cluster reads it only."""
     user = running_as(account)
     for plugin in all_plugins(config):
         if plugin.kind != DYNAMIC_SECURITY:
@@ -165,7 +166,7 @@ def _directory(config: Config, account: Account | None) -> "Iterator[Trouble]":
             if not os.access(path, os.R_OK, effective_ids=True):
                 yield Trouble(True, f"dynamic security file {path} cannot be read by the user {user}", plugin.origin,
                               _give(path, account))
-            elif why_not_made(path) is not None:
+            elif config.cluster is None and why_not_made(path) is not None:
                 yield Trouble(False, f"dynamic security file {path}: the user {user} cannot write in its folder, so "
                               "commands cannot change it", plugin.origin,
                               _give(os.path.dirname(os.path.abspath(path)), account))
