@@ -694,7 +694,10 @@ class World:
         return all(sum(worker in node.running and worker not in node.fails for node in self.nodes) == 1 for worker in range(self.count))
 
     def check_leave(self) -> None:
-        """Let a node leave that has workers, to one that lives."""
+        """Let a node leave that has workers, to one that lives. A node without an address is often refused and started
+        again, so there may be no other node for a while."""
+        if not all(node.address for node in self.nodes):
+            return
         self.run_until(self.now + 3)
         node = max((node for node in self.nodes if node.up and not node.leaving), key=lambda node: len(node.running))
         if not any(other.up and not other.leaving and other is not node for other in self.nodes):
