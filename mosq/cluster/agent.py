@@ -65,7 +65,7 @@ class Agent:
         self._events.put(lambda: self._notes.update({worker: figures}))
 
     def keep(self, field: str, text: str) -> None:
-        """Write something to Redis that stays there until an operator removes it; again and again until it is there."""
+        """Write something to Redis that stays there; again and again until it is there."""
         self._events.put(lambda: self._kept.update({field: text}))
 
     def leave(self) -> None:

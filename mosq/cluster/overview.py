@@ -5,17 +5,24 @@ from typing import NamedTuple
 
 from mosq.cluster.entries import announcement_of, entry_of, run_of
 from mosq.cluster.errors import AwayError
+from mosq.cluster.figures import STEADY_S, ends_of, in_force, links_down
 from mosq.cluster.requests import Look
+from mosq.cluster.scripts import ENDS, LOSS, figures_of_cluster, loss_field, of_workers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
+    from mosq.cluster.entries import Entry
     from mosq.cluster.registry import Facts, Registry
     from mosq.cluster.requests import View
     from mosq.cluster.terms import Terms
 
 OBSERVED_BEATS = 4              # a lease survives the loss of three
+PAUSE_LEASES = 1.5              # a difference that stands for so long is one: workers note figures twice in each lease
+ENDS_MIN = 2                    # ends of a worker that are reported
+LINKS_MAX = 10                  # links that one line names
 
 
 class Overview(NamedTuple):
@@ -64,10 +71,64 @@ def takers_of(view: "View", alive: set[str]) -> set[str]:
             and view.away.get(name) != run_of(view.beats[name])}
 
 
+def owners_of(facts: "Facts", view: "View", alive: set[str]) -> "list[Entry | None]":
+    """Return the entry of each worker that has a living node."""
+    entries = [entry_of(view.workers.get(worker, "")) for worker in range(facts.workers)]
+    return [entry if entry.name in alive and run_of(view.beats.get(entry.name, "")) == entry.run else None
+            for entry in entries]
+
+
+def settled(registry: "Registry", facts: "Facts",
+            announce: "Callable[[str], object]") -> "tuple[View, set[str], list[str]]":
+    """Return the last view, the nodes that gave a sign of life, and what their workers have noted that needs attention.
+    What passes by itself counts only if it stands. Raises AwayError."""
+    until_s = None
+    while True:
+        view, alive = observed(registry, facts.terms)
+        noted = registry.noted()
+        owners = owners_of(facts, view, alive)
+        passing = list(_not_linked(owners, noted))
+        if not passing or (until_s is not None and time.monotonic() >= until_s):
+            return view, alive, [*_lost(registry.cluster, noted), *_ending(owners, noted), *passing]
+        if until_s is None:
+            until_s = time.monotonic() + PAUSE_LEASES * facts.terms.lease_s
+            announce(f"Waiting for workers and links for up to {PAUSE_LEASES * facts.terms.lease_s:g} seconds.")
+
+
+def _lost(cluster: str, noted: "Mapping[str, str]") -> "Iterator[str]":
+    for worker, text in sorted(of_workers(noted, LOSS).items()):
+        yield (f"Worker {worker} may have lost acknowledged messages: {text}. To remove this line: redis-cli HDEL "
+               f"'{figures_of_cluster(cluster)}' '{loss_field(worker - 1)}'")
+
+
+def _ending(owners: "list[Entry | None]", noted: "Mapping[str, str]") -> "Iterator[str]":
+    figures = in_force(owners, of_workers(noted))
+    for number, text in sorted(of_workers(noted, ENDS).items()):
+        ends, owner = ends_of(text), owners[number - 1] if number <= len(owners) else None
+        steady = number - 1 in figures and figures[number - 1].up_s >= STEADY_S
+        if ends is not None and owner is not None and owner.run == ends.run and ends.count >= ENDS_MIN and not steady:
+            yield (f"Worker {number} has ended {ends.count} times on the node {ends.node}, and has not served for "
+                   f"{STEADY_S} seconds since: {ends.how}. The log of the node has the reasons.")
+
+
+def _not_linked(owners: "list[Entry | None]", noted: "Mapping[str, str]") -> "Iterator[str]":
+    """Return the workers that do not serve clients, and the links that are down. Workers start again, and links open
+    again, within a moment, so most of it passes."""
+    figures = in_force(owners, of_workers(noted))
+    for worker, owner in enumerate(owners):
+        if owner is not None and worker not in figures:
+            yield f"Worker {worker + 1} does not serve clients yet on the node {owner.name}."
+    down = links_down(owners, figures)
+    if down:
+        names = ", ".join(f"{one} to {other}" for one, other in down[:LINKS_MAX])
+        more = f" and {len(down) - LINKS_MAX} others" if len(down) > LINKS_MAX else ""
+        yield (f"{len(down)} link{'s' if len(down) > 1 else ''} between workers {'are' if len(down) > 1 else 'is'} "
+               f"down: {names}{more}. The logs of their nodes have the reason.")
+
+
 def overview_of(cluster: str, facts: "Facts", view: "View", alive: set[str], warnings: list[str]) -> Overview:
     """Return the state of a cluster. `alive`: nodes that gave a sign of life; `warnings`: those about Redis."""
-    entries = [entry_of(view.workers.get(worker, "")) for worker in range(facts.workers)]
-    owners = [entry.name if run_of(view.beats.get(entry.name, "")) == entry.run else "" for entry in entries]
+    owners = ["" if one is None else one.name for one in owners_of(facts, view, set(view.beats))]
     table = [name if name in alive else None for name in owners]
     nodes: list[dict[str, Any]] = []
     for name in sorted(view.beats):

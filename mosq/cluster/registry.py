@@ -272,11 +272,9 @@ class Registry:
                 missing.append(worker)
         return missing
 
-    def losses(self) -> dict[int, str]:
-        """Return the workers, from 1, that have lost acknowledged messages, and when and why. Raises AwayError."""
-        figures = _pairs(self._run(None, ["HGETALL", scripts.figures_of_cluster(self.cluster)])[1])
-        return {int(field.removeprefix(scripts.LOSS)): text for field, text in sorted(figures.items())
-                if field.startswith(scripts.LOSS) and field.removeprefix(scripts.LOSS).isdecimal()}
+    def noted(self) -> dict[str, str]:
+        """Return all that nodes and workers have noted for people: texts by field. Raises AwayError."""
+        return _pairs(self._run(None, ["HGETALL", scripts.figures_of_cluster(self.cluster)])[1])
 
     def open(self, workers: int, protocols: tuple[int, int] = (PROTOCOL, PROTOCOL)) -> None:
         """Compare this node's configuration with the cluster. Raises RefusedError and AwayError."""

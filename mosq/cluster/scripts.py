@@ -10,7 +10,8 @@ All keys of a cluster have one hash tag:
     mosq:{CLUSTER}:workers          hash: number from 0 -> entry
     mosq:{CLUSTER}:away             hash: node -> the run of it that an operator has sent away: it runs no worker
     mosq:{CLUSTER}:figures          hash: number from 0 -> what the worker noted last, for people (figures.py); "lost W"
-                                    for each worker W, from 1, that has lost acknowledged messages -> when and why
+                                    for each worker W, from 1, that has lost acknowledged messages -> when and why;
+                                    "ends W" for each worker W whose processes have ended -> how often
 
 `entries.py` has the meaning of these texts. The scripts compare entries as texts, so a token never becomes a number of
 Lua. Each script gets these keys, and the id of the cluster in front of its own arguments.
@@ -18,8 +19,12 @@ Lua. Each script gets these keys, and the id of the cluster in front of its own 
 
 import hashlib
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 ID_CHARACTERS = 8               # of the cluster's id in the name of a store
-LOSS = "lost "                  # with the number of a worker: a field of the figures
+LOSS, ENDS = "lost ", "ends "   # with the number of a worker: fields of the figures
 STORE_FOLDER = "/store"         # of the files of a worker's store, whose names are fields of a hash
 SEGMENT = f"{STORE_FOLDER}/segment."     # begin of the name of each file of the log
 STREAMS_FOLDER = f"{STORE_FOLDER}/streams"
@@ -203,6 +208,17 @@ def figures_of_cluster(cluster: str) -> str:
     return keys_of(cluster)[5]
 
 
+def of_workers(noted: "Mapping[str, str]", prefix: str = "") -> dict[int, str]:
+    """Return the texts of the fields of the figures that name a worker behind a prefix, by that number."""
+    return {int(field.removeprefix(prefix)): text for field, text in noted.items()
+            if field.startswith(prefix) and field.removeprefix(prefix).isdecimal()}
+
+
 def loss_field(worker: int) -> str:
     """Return the field of the figures that says that a worker, from 0, has lost acknowledged messages."""
     return f"{LOSS}{worker + 1}"
+
+
+def ends_field(worker: int) -> str:
+    """Return the field of the figures that says how often the processes of a worker, from 0, have ended."""
+    return f"{ENDS}{worker + 1}"

@@ -445,6 +445,19 @@ def test_a_loss_in_redis_is_logged_and_stays_in_the_status_until_it_is_removed(c
     assert "may have lost" not in status(cluster)
 
 
+def test_a_worker_that_ends_again_after_it_has_served_is_in_the_status(cluster: Cluster) -> None:
+    node = cluster.node("a")
+    node.start()
+    node.wait_serves()
+    assert "again" not in status(cluster)
+    for _ in range(2):
+        token = cluster.tokens()[1]
+        node.kill(2)
+        until(lambda token=token: cluster.tokens().get(1, 0) > token, node.log)
+        node.wait_serves()
+    until(lambda: "! Worker 2 has ended 2 times on the node a" in status(cluster), lambda: status(cluster) + node.log())
+
+
 def status(cluster: Cluster) -> str:
     command = [sys.executable, "-m", "mosq", "cluster", "status", cluster.address]
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S).stdout

@@ -7,6 +7,7 @@
                        cluster OVERVIEW (figures.overview)
     parent -> agent    go (the listeners are open: join); serves WORKER TOKEN; ended WORKER TOKEN FAILED (before it has
                        served clients); killed NUMBER; leave; stop; lost WORKER TEXT (acknowledged messages)
+                       ends WORKER COUNT TEXT (how the last of its processes has ended)
                        figures WORKER TEXT (what a worker has noted about itself)
 
 Workers have numbers from 0 here. The process ends with the channel, and then its lease ends, too.
@@ -23,9 +24,9 @@ from typing import NamedTuple
 from mosq.cluster.agent import Agent
 from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError, RefusedError
-from mosq.cluster.figures import overview
+from mosq.cluster.figures import Ends, overview, text_of_ends
 from mosq.cluster.member import Member
-from mosq.cluster.scripts import loss_field
+from mosq.cluster.scripts import ends_field, loss_field
 from mosq.cluster.terms import Terms
 from mosq.log_types import ERROR, WARNING
 
@@ -165,6 +166,9 @@ class NodeAgent:
         elif what == "lost":
             when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             agent.keep(loss_field(message["worker"]), f"{when} node {self._identity.node}: {message['text']}")
+        elif what == "ends":
+            ends = Ends(self._run_name, self._identity.node, message["count"], message["text"])
+            agent.keep(ends_field(message["worker"]), text_of_ends(ends))
         elif what == "leave":
             agent.leave()
         elif what == "stop":

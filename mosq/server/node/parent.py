@@ -320,6 +320,8 @@ class NodeParent(Parent):
             slot.report_s = now_s + pause_s
             why = ": the lease of this node is over" if self._lease.is_over else ""
             self.log.report(ERROR, f"Error: {how}{why}. It may start again in {pause_s:g} seconds.")
+            if not why:
+                self._tell({"do": "ends", "worker": slot.place, "count": slot.ends, "text": how})
         slot.stop_s = None
 
     # ---- the agent

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mosq.cluster.entries import NEVER, Entry, entry_of, read_announcement, run_of
 from mosq.cluster.figures import figures_of, in_force
-from mosq.cluster.overview import OBSERVED_BEATS
+from mosq.cluster.overview import OBSERVED_BEATS, PAUSE_LEASES
 from mosq.cluster.requests import Note
 from mosq.cluster.scripts import SEGMENT, store_name
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from mosq.cluster.registry import Facts, File, Registry
     from mosq.cluster.terms import Terms
 
-PAUSE_LEASES = 1.5              # between two readings: workers note their figures twice in each lease
 HEADER_BYTES = 4096             # of a segment (cext/store/format.pxd)
 
 

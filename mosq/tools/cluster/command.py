@@ -48,8 +48,9 @@ Examples:
 
 \b
 Exit status:
-  0  all workers have a living node, and nothing needs attention
-  1  something needs attention, or Redis does not answer
+  0  all workers serve clients on a living node, all links between them are open, and nothing needs
+     attention
+  1  something needs attention, as a worker that ends again and again, or Redis does not answer
   3  there is no such cluster, the secret is another one, or the command line is wrong
 """
 CHECK_EPILOG = """\b
@@ -189,8 +190,7 @@ def status(                             # parameters: one for each option of the
         context: click.Context, /, address: str, cluster_name: str, password_file: str | None,
         secret_file: str | None, as_json: bool) -> None:
     """Show the nodes of the cluster in the Redis at ADDRESS, the node of each worker, and what needs attention."""
-    from mosq.cluster.overview import OBSERVED_BEATS, observed, overview_of
-    from mosq.cluster.scripts import figures_of_cluster, loss_field
+    from mosq.cluster.overview import OBSERVED_BEATS, overview_of, settled
 
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
@@ -198,11 +198,9 @@ def status(                             # parameters: one for each option of the
         warnings = registry.check_server()
         warnings += [f"The store of worker {worker} is not in Redis any more, and it was: its keys were deleted. "
                      "Restore the data of Redis." for worker in registry.missing_stores(facts)]
-        warnings += [f"Worker {worker} may have lost acknowledged messages: {text}. To remove this line: "
-                     f"redis-cli HDEL '{figures_of_cluster(cluster_name)}' '{loss_field(worker - 1)}'"
-                     for worker, text in registry.losses().items()]
         announce(f"Watching the nodes for up to {OBSERVED_BEATS * facts.terms.beat_s:g} seconds.")
-        found = overview_of(cluster_name, facts, *observed(registry, facts.terms), warnings)
+        view, alive, noted = settled(registry, facts, announce)
+        found = overview_of(cluster_name, facts, view, alive, warnings + noted)
     if as_json:
         _print_json(found._asdict())
     else:
