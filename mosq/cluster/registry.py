@@ -30,6 +30,7 @@ from mosq.cluster.address import Address
 from mosq.cluster.entries import check_name, entry_of
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.requests import DONE, Answer, Beat, Change, Join, Leave, Look, Note, Send, View
+from mosq.cluster.stores import Store, damage_of, store_of
 from mosq.cluster.terms import SLOW_S, Terms
 
 TYPE_CHECKING = False
@@ -61,15 +62,6 @@ class Facts(NamedTuple):
     key: bytes
     id: str                     # of this cluster; one that is created again has another id
     servers: int = 1            # of Redis, when none is away: one of them is the primary
-
-
-class File(NamedTuple):
-    """A file of a store. `header`: of a segment: id of the store, number, base and tail; empty if it has none."""
-
-    name: str
-    content: str
-    length: int
-    header: tuple[str, ...]
 
 
 class Following(NamedTuple):
@@ -263,14 +255,14 @@ class Registry:
         self._run(None, ["INFO", "memory"])
         return time.monotonic() - sent_s
 
-    def missing_stores(self, facts: Facts) -> list[int]:
-        """Return the workers, from 1, whose stores were made and are not in Redis any more. Raises AwayError."""
-        marks, missing = self._fields(), []
+    def damaged_stores(self, facts: Facts) -> list[str]:
+        """Return what is missing of each store that was made, as lines for operators. Raises AwayError."""
+        marks, found = self._fields(), []
         for worker in range(1, facts.workers + 1):
-            head = scripts.head_of(scripts.store_name(self.cluster, facts.id, worker))
-            if scripts.store_mark(worker) in marks and self._run(None, ["HLEN", head])[1] == 0:
-                missing.append(worker)
-        return missing
+            if scripts.store_mark(worker) in marks:
+                store = self.store(scripts.store_name(self.cluster, facts.id, worker))
+                found.append(damage_of(store, self.cluster, facts.id, worker))
+        return [f"{text[:1].upper()}{text[1:]}." for text in found if text]
 
     def noted(self) -> dict[str, str]:
         """Return all that nodes and workers have noted for people: texts by field. Raises AwayError."""
@@ -359,12 +351,10 @@ class Registry:
             raise AwayError("the cluster was removed from Redis, or is another one")
         return [_pairs(fields) for fields in answer[1:]]
 
-    def store(self, name: str) -> "tuple[dict[str, str], list[str], list[File]]":
-        """Return the head of a store, the contents that wait for their removal, and its files. Raises AwayError."""
+    def store(self, name: str) -> Store:
+        """Return a store. Raises AwayError."""
         *keys, prefix = scripts.keys_of_store(name)
-        head, gone, files = self._run(scripts.STORE, [prefix], keys)[1]
-        return _pairs(head), gone, [File(file, content, int(length), tuple(header))
-                                    for file, content, length, header in files]
+        return store_of(self._run(scripts.STORE, [prefix], keys)[1])
 
     def close(self) -> None:
         """End the connection."""

@@ -148,7 +148,7 @@ def copy(linked: Linked) -> Iterator[Copy]:
 
     def whole() -> bool:
         made.append(Copy(linked))
-        return check.differences(check.read(made[-1].registry(), linked.facts, "mosq"), linked.facts, NODES_ALIVE) == []
+        return check.differences(check.read(made[-1].registry(), linked.facts, "mosq"), linked.facts, "mosq", NODES_ALIVE) == []
 
     until(whole, linked.nodes[0].log)
     yield made[-1]
@@ -173,6 +173,11 @@ def one_content_of_two_files(copy: Copy) -> None:
     copy.client.hset(copy.key(1, "names"), f"{name[:-1]}x", key.rpartition(":")[2])
 
 
+def cut_content(copy: Copy) -> None:
+    key = copy.segment()[1]
+    copy.client.set(key, copy.client.get(key)[:-1])
+
+
 DAMAGE: list[tuple[str, Callable[[Copy], object], str]] = [
     ("a node without a beat", lambda c: c.client.hdel(BEATS, "a"), "The node a has an announcement, and no beat."),
     ("a node without an announcement", lambda c: c.client.hdel(NODES, "a"), "The node a has a beat, and no announcement."),
@@ -191,6 +196,8 @@ DAMAGE: list[tuple[str, Callable[[Copy], object], str]] = [
     ("a lost claim", lambda c: c.entry(1, token=1), "The store of worker 1 was taken under a token that the table of workers does not have"),
     ("a store in other hands", lambda c: c.client.hset(c.key(1, "head"), "token", "1"), "The store of worker 1 is not in the hands of its process"),
     ("a lost content", missing_content, "The content of /store/segment."),
+    ("a content without its end", cut_content, "The content of /store/segment.000001 in the store of worker 1 has "),
+    ("a content without a name", lambda c: c.client.hdel(c.key(1, "names"), c.segment()[0]), "The store of worker 1 has the content mosq:{mosq:"),
     ("a foreign content", foreign_content, "The content of /store/segment."),
     ("a removed content", removed_content, "The content of /store/segment."),
     ("one content of two files", one_content_of_two_files, "Two files of the store of worker 1 have one content: "),
@@ -221,7 +228,7 @@ def test_damage_is_found(copy: Copy, damage: Callable[[Copy], object], text: str
 
 def test_a_segment_that_follows_without_a_gap_is_no_difference(copy: Copy) -> None:
     copy.second_segment(copy.end())
-    assert check.differences(check.read(copy.registry(), copy.linked.facts, "mosq"), copy.linked.facts, NODES_ALIVE) == []
+    assert check.differences(check.read(copy.registry(), copy.linked.facts, "mosq"), copy.linked.facts, "mosq", NODES_ALIVE) == []
 
 
 def test_a_difference_that_does_not_stand_is_not_reported(copy: Copy) -> None:

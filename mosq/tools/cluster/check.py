@@ -19,18 +19,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mosq.cluster.registry import Facts, File, Registry
+    from mosq.cluster.registry import Facts, Registry
+    from mosq.cluster.stores import File, Store
     from mosq.cluster.terms import Terms
 
 HEADER_BYTES = 4096             # of a segment (cext/store/format.pxd)
-
-
-class Store(NamedTuple):
-    """The store of a worker."""
-
-    head: dict[str, str]
-    gone: list[str]
-    files: "list[File]"
 
 
 class Reading(NamedTuple):
@@ -40,14 +33,14 @@ class Reading(NamedTuple):
     announcements: dict[str, str]
     table: dict[str, str]
     figures: dict[int, str]
-    stores: list[Store]
+    stores: "list[Store]"
 
 
 def read(registry: "Registry", facts: "Facts", cluster: str) -> Reading:
     """Read everything. Raises AwayError."""
     beats, announcements, table, _ = registry.raw()
     figures = registry.ask(Note()).figures or {}
-    stores = [Store(*registry.store(store_name(cluster, facts.id, number))) for number in range(1, facts.workers + 1)]
+    stores = [registry.store(store_name(cluster, facts.id, number)) for number in range(1, facts.workers + 1)]
     return Reading(beats, announcements, table, figures, stores)
 
 
@@ -66,15 +59,15 @@ def alive_of(registry: "Registry", terms: "Terms") -> set[str]:
 def standing(registry: "Registry", facts: "Facts", cluster: str, alive: set[str],
              pause: "Callable[[float], object]" = time.sleep) -> list[str]:
     """Return the differences that stand in two readings. `alive`: nodes that gave a sign of life. Raises AwayError."""
-    first = differences(read(registry, facts, cluster), facts, alive)
+    first = differences(read(registry, facts, cluster), facts, cluster, alive)
     if not first:
         return []
     pause(PAUSE_LEASES * facts.terms.lease_s)
-    second = set(differences(read(registry, facts, cluster), facts, alive))
+    second = set(differences(read(registry, facts, cluster), facts, cluster, alive))
     return [one for one in first if one in second]
 
 
-def differences(found: Reading, facts: "Facts", alive: set[str]) -> list[str]:
+def differences(found: Reading, facts: "Facts", cluster: str, alive: set[str]) -> list[str]:
     """Return the differences in one reading."""
     entries, lines = _entries(found, facts)
     owners = [entry if entry.name in alive and run_of(found.beats.get(entry.name, "")) == entry.run else None
@@ -83,6 +76,7 @@ def differences(found: Reading, facts: "Facts", alive: set[str]) -> list[str]:
     for worker, entry in enumerate(entries):
         lines += _of_entry(found, worker, entry)
         lines += _of_store(found.stores[worker], f"worker {worker + 1}", entry, owners[worker] is not None)
+        lines += _of_sizes(found.stores[worker], store_name(cluster, facts.id, worker + 1), worker + 1)
     return [*lines, *_of_routes(found, owners)]
 
 
@@ -136,7 +130,7 @@ def _of_entry(found: Reading, worker: int, entry: Entry) -> "Iterator[str]":
 
 # ---- stores
 
-def _of_store(store: Store, whose: str, entry: Entry, lives: bool) -> "Iterator[str]":
+def _of_store(store: "Store", whose: str, entry: Entry, lives: bool) -> "Iterator[str]":
     head = store.head
     if not head:
         if entry.token:
@@ -155,7 +149,16 @@ def _of_store(store: Store, whose: str, entry: Entry, lives: bool) -> "Iterator[
     yield from _of_files(store, whose)
 
 
-def _of_files(store: Store, whose: str) -> "Iterator[str]":
+def _of_sizes(store: "Store", name: str, worker: int) -> "Iterator[str]":
+    """Compare the contents with the lengths that the head has."""
+    for cut in store.cuts(name):
+        yield (f"The content of {cut.name} in the store of worker {worker} has {cut.length} bytes, and had "
+               f"{cut.expected}: its end was cut off.")
+    for key in store.unnamed(name):
+        yield f"The store of worker {worker} has the content {key}, and lacks its name."
+
+
+def _of_files(store: "Store", whose: str) -> "Iterator[str]":
     contents: dict[str, str] = {}
     for file in sorted(store.files):
         if file.content in contents:

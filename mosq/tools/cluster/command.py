@@ -196,8 +196,7 @@ def status(                             # parameters: one for each option of the
     with answering():
         facts, registry = place.existing()
         warnings = registry.check_server()
-        warnings += [f"The store of worker {worker} is not in Redis any more, and it was: its keys were deleted. "
-                     "Restore the data of Redis." for worker in registry.missing_stores(facts)]
+        warnings += registry.damaged_stores(facts)
         announce(f"Watching the nodes for up to {OBSERVED_BEATS * facts.terms.beat_s:g} seconds.")
         view, alive, noted = settled(registry, facts, announce)
         found = overview_of(cluster_name, facts, view, alive, warnings + noted)
