@@ -138,7 +138,7 @@ class Agent:
             self._failed(now, request, str(answer))
         elif isinstance(request, Note):
             if answer.status == DONE:
-                self._kept = {field: text for field, text in self._kept.items() if (field, text) not in request.figures}
+                self._kept = {field: text for field, text in self._kept.items() if (field, text) not in request.fields}
             self._noted(answer.figures or {})
         else:
             self._member.answered(now, sent_s, request, answer)

@@ -3,7 +3,7 @@
 import time
 from typing import NamedTuple
 
-from mosq.cluster.entries import announcement_of, entry_of, run_of
+from mosq.cluster.entries import announcement_of, entry_of, run_of, strange_text
 from mosq.cluster.errors import AwayError
 from mosq.cluster.figures import STEADY_S, ends_of, in_force, links_down
 from mosq.cluster.requests import Look
@@ -139,6 +139,8 @@ def overview_of(cluster: str, facts: "Facts", view: "View", alive: set[str], war
                       "workers": [place + 1 for place, owner in enumerate(owners) if owner == name],
                       "unable": [worker + 1 for worker in announced.unable]})
     trouble = [*warnings, *(f"The node {name} gives no sign of life." for name in view.beats if name not in alive)]
+    trouble += [line for name in sorted(view.beats) if view.announcements[name]
+                and (line := strange_text(name, view.announcements[name]))]
     trouble += [f"Worker {worker} could not start on the node {node['name']}; its log has the reason."
                 for node in nodes if node["alive"] for worker in node["unable"]]
     without = [str(place + 1) for place, name in enumerate(table) if name is None]

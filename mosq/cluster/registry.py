@@ -48,6 +48,7 @@ LITTLE_MEMORY = 0.8             # LOW_PERCENT of cext/redis/files.pyx
 SENTINELS = 3                   # the least that outlive one of them
 HOLD_S = 4.0                    # HOLD_US of cext/redis/files.pyx
 SLOW_ANSWERS = 5                # the fastest of them counts, also if the first one opens the connection
+NOWHERE = "/dev/null/redis"
 ROUNDS = 100_000                # of PBKDF2 for the secret
 NAMES = {Look: scripts.LOOK, Join: scripts.JOIN, Beat: scripts.BEAT, Change: scripts.CHANGE, Leave: scripts.LEAVE,
          Send: scripts.SEND, Note: scripts.NOTE}
@@ -334,7 +335,7 @@ class Registry:
         if isinstance(request, Look):
             return ()
         if isinstance(request, Note):
-            return [part for pair in request.figures for part in pair]
+            return [part for pair in request.fields for part in pair]
         if isinstance(request, Send):
             return self.name, self.run, int(request.away)
         if isinstance(request, Change):
@@ -455,6 +456,14 @@ class Registry:
     def _without_password(self, error: Exception) -> str:
         text, password = str(error) or type(error).__name__, self._address.password
         return text.replace(password, "***") if password else text
+
+
+def load_all() -> None:
+    """Import the modules that the package redis imports only when it connects. No Redis has this address."""
+    client = redis.Redis(unix_socket_path=NOWHERE, retry=Retry(NoBackoff(), 0))
+    with suppress(RedisError, OSError):
+        client.pipeline(transaction=False).execute_command("INFO").execute()
+    client.close()
 
 
 def _info_of(info: "dict[str, Any] | str") -> "dict[str, Any]":

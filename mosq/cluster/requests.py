@@ -56,7 +56,7 @@ class Send(NamedTuple):
 class Note(NamedTuple):
     """Write what workers report about themselves, and read what all have reported. No node acts on it."""
 
-    figures: tuple[tuple[int | str, str], ...] = ()     # worker, or a field that stays (scripts.py); text
+    fields: tuple[tuple[int | str, str], ...] = ()      # worker, or a field that stays (scripts.py); text
 
 
 Request = Look | Join | Beat | Change | Leave | Send | Note

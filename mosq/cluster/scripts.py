@@ -19,6 +19,8 @@ Lua. Each script gets these keys, and the id of the cluster in front of its own 
 
 import hashlib
 
+from mosq.cluster.entries import ANNOUNCEMENT_MAX, LARGE
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,8 +36,15 @@ _CHECK = """
 local id = redis.call('HGET', KEYS[1], 'id')
 if not id then return {'missing'} end
 if id ~= ARGV[1] then return {'another'} end
+local function announcements()
+    local found = redis.call('HGETALL', KEYS[3])
+    for i = 2, #found, 2 do
+        if #found[i] > %(most)d then found[i] = '%(large)s' .. #found[i] end
+    end
+    return found
+end
 local function all()
-    return {'done', redis.call('HGETALL', KEYS[2]), redis.call('HGETALL', KEYS[3]), redis.call('HGETALL', KEYS[4]),
+    return {'done', redis.call('HGETALL', KEYS[2]), announcements(), redis.call('HGETALL', KEYS[4]),
             redis.call('HGETALL', KEYS[5])}
 end
 local function state(name, run)
@@ -44,7 +53,7 @@ local function state(name, run)
     if string.sub(beat, 1, #run + 1) ~= run .. ' ' then return 'used', beat end
     return 'done', beat
 end
-"""
+""" % {"most": ANNOUNCEMENT_MAX, "large": LARGE}
 
 # field value ...: makes a cluster, or leaves the one that is there. Returns all fields
 CREATE = """

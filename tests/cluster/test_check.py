@@ -182,6 +182,7 @@ DAMAGE: list[tuple[str, Callable[[Copy], object], str]] = [
     ("a node without a beat", lambda c: c.client.hdel(BEATS, "a"), "The node a has an announcement, and no beat."),
     ("a node without an announcement", lambda c: c.client.hdel(NODES, "a"), "The node a has a beat, and no announcement."),
     ("a damaged announcement", lambda c: c.client.hset(NODES, "a", "{"), "The announcement of the node a is damaged, or of a later version of mosq: all of them."),
+    ("a large announcement", lambda c: c.client.hset(NODES, "a", "x" * 70000), "The announcement of the node a in Redis has 70000 bytes, and none has more than 65536"),
     ("a damaged beat", lambda c: c.client.hset(BEATS, "a", "r"), "The beat of the node a is damaged."),
     ("a silent node", lambda c: c.client.hset(BEATS, "c", "r 1") and c.client.hset(NODES, "c", "{}"), "The node c gives no sign of life."),
     ("two nodes of one address", lambda c: c.client.hset(NODES, "b", c.client.hget(NODES, "a")), "The nodes a and b announce the same address, "),

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mosq.cluster.address import Address, parse_address
-from mosq.cluster.entries import Announcement
+from mosq.cluster.entries import Announcement, announcement_of, strange_text
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.registry import Registry, memory_of
 from mosq.cluster.requests import ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Note, Request, Send
@@ -658,4 +658,19 @@ def test_the_figures_of_workers_are_noted_and_read(empty: Redis) -> None:
     assert registry.ask(Note(((0, "x"), (3, "y")))) == Answer(DONE, None, "", {0: "x", 3: "y"})
     empty.client.hset("mosq:{c}:figures", "z", "damaged")
     assert registry.ask(Note()).figures == {0: "x", 3: "y"}
+    registry.close()
+
+
+def test_an_announcement_of_many_bytes_is_not_read_and_its_node_replaces_it(empty: Redis) -> None:
+    registry = open_registry(empty)
+    own = Announcement(2).text
+    registry.ask(Join("", own))
+    empty.client.hset("mosq:{c}:announcements", "a", "x" * 30_000_000)
+    view = registry.ask(Beat(1, "")).view
+    assert view is not None
+    assert view.announcements == {"a": "bytes: 30000000"}
+    assert strange_text("a", view.announcements["a"]).startswith("The announcement of the node a in Redis has 30000000 bytes, and none has more than 65536")
+    assert announcement_of(view.announcements["a"]) == Announcement()
+    view = registry.ask(Beat(2, own)).view          # as Member does, because Redis has another one
+    assert view is not None and view.announcements == {"a": own}
     registry.close()

@@ -220,6 +220,16 @@ class NodeAgent:
             self._channel.send(message)
 
 
+def load_redis() -> None:
+    """Import the client of Redis with all that it needs later, if it is installed; the agent reports if it is not."""
+    try:
+        from mosq.cluster.registry import load_all
+    except ImportError:
+        import mosq.tools.extras  # noqa: F401
+    else:
+        load_all()
+
+
 def run_agent(identity: Identity, channel: "Channel", lease: "Lease") -> None:
     """Be the agent, in a process of its own, until its end. Never returns."""
     status = 1

@@ -22,7 +22,7 @@ from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
 from mosq.server import process, signals
 from mosq.server.control import EXIT_CANNOT_START, EXIT_CONFIG, EXIT_OK, CannotStartError
 from mosq.server.handover import has_stores
-from mosq.server.node.agent import Identity, run_agent
+from mosq.server.node.agent import Identity, load_redis, run_agent
 from mosq.server.node.doors import Doors
 from mosq.server.node.lease import Lease
 from mosq.server.node.slot import NodeSlot
@@ -152,6 +152,7 @@ class NodeParent(Parent):
             if pid == 0:
                 ours.close()
                 process.name_process(AGENT_NAME, arguments=True)
+                load_redis()        # perhaps only root can read the folder of Python's packages
                 if self._user is not None:
                     process.become(self._user)
                 continue_when_parent_ends()

@@ -9,7 +9,7 @@ while neither of them gets new routes.
 import time
 from typing import NamedTuple
 
-from mosq.cluster.entries import NEVER, Entry, entry_of, read_announcement, run_of
+from mosq.cluster.entries import LARGE, NEVER, Entry, entry_of, read_announcement, run_of, strange_text
 from mosq.cluster.figures import figures_of, in_force
 from mosq.cluster.overview import OBSERVED_BEATS, PAUSE_LEASES
 from mosq.cluster.requests import Note
@@ -90,6 +90,9 @@ def _of_nodes(found: Reading, alive: set[str]) -> "Iterator[str]":
             continue
         announced, unusable = read_announcement(found.announcements[name])
         address = announced.address
+        if found.announcements[name].startswith(LARGE):
+            yield strange_text(name, found.announcements[name])
+            continue
         if unusable:
             yield f"The announcement of the node {name} is damaged, or of a later version of mosq: {unusable}."
             continue
