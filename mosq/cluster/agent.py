@@ -12,7 +12,7 @@ import queue
 import threading
 
 from mosq.cluster.errors import AwayError
-from mosq.cluster.requests import DONE, Note
+from mosq.cluster.requests import DONE, Inspect, Note
 from mosq.cluster.terms import now_s
 
 TYPE_CHECKING = False
@@ -32,14 +32,21 @@ if TYPE_CHECKING:
         def close(self) -> None:
             """End the connection."""
 
+INSPECT_S = 30.0                # between two looks at the settings of Redis
+
 
 class Agent:
     """One node's agent."""
 
     def __init__(self, registry: "Asks", member: "Member", clock: "Callable[[], float]" = now_s,
-                 noted: "Callable[[dict[int, str]], object]" = lambda _: None) -> None:
-        """`noted` gets the figures of all workers of the cluster after each note, from the keeper."""
+                 noted: "Callable[[dict[int, str]], object]" = lambda _: None,
+                 inspected: "Callable[[str], object]" = lambda _: None) -> None:
+        """`noted` gets the figures of all workers of the cluster after each note, and `inspected` what is wrong with
+        Redis, when that changes ("": nothing); both from the keeper."""
         self._registry, self._member, self._clock, self._noted = registry, member, clock, noted
+        self._inspected = inspected
+        self._inspect_s = clock() + INSPECT_S
+        self._warning = ""              # what `inspected` got last
         self._notes: dict[int, str] = {}        # figures of workers that Redis does not have yet
         self._kept: dict[str, str] = {}         # fields that must come to Redis, and are not there yet
         self._keep_s = float("-inf")            # when they are sent again
@@ -105,6 +112,8 @@ class Agent:
             if question is None and (self._notes or (self._kept and now >= self._keep_s)):
                 question, self._notes = Note((*sorted(self._notes.items()), *sorted(self._kept.items()))), {}
                 self._keep_s = now + member.terms.beat_s        # after an error
+            if question is None and now >= self._inspect_s:
+                question, self._inspect_s = Inspect(), now + INSPECT_S
             if question is not None:
                 self._numbers += 1
                 self._asked, self._busy = (self._numbers, question, now), True
@@ -140,11 +149,15 @@ class Agent:
             if answer.status == DONE:
                 self._kept = {field: text for field, text in self._kept.items() if (field, text) not in request.fields}
             self._noted(answer.figures or {})
+        elif isinstance(request, Inspect):
+            if answer.warning != self._warning:
+                self._warning = answer.warning
+                self._inspected(answer.warning)
         else:
             self._member.answered(now, sent_s, request, answer)
 
     def _failed(self, now: float, request: "Request", text: str) -> None:
-        if not isinstance(request, Note):       # the next figures follow
+        if not isinstance(request, Note | Inspect):     # the next figures follow
             self._member.failed(now, request, text)
 
     def _stop(self) -> None:

@@ -29,7 +29,7 @@ from mosq.cluster import scripts
 from mosq.cluster.address import Address
 from mosq.cluster.entries import check_name, entry_of
 from mosq.cluster.errors import AwayError, RefusedError
-from mosq.cluster.requests import DONE, Answer, Beat, Change, Join, Leave, Look, Note, Send, View
+from mosq.cluster.requests import DONE, Answer, Beat, Change, Inspect, Join, Leave, Look, Note, Send, View
 from mosq.cluster.stores import Store, damage_of, store_of
 from mosq.cluster.terms import SLOW_S, Terms
 
@@ -150,20 +150,27 @@ class Registry:
         return RefusedError(f"the key {self._keys[0]} in Redis is damaged, or of another version of mosq; restore the "
                             "data of Redis")
 
-    def check_server(self) -> list[str]:
-        """Return warnings about the configuration of Redis. Raises RefusedError if it may remove data, and AwayError.
-        """
+    def check_server(self, *, refuses: bool = True) -> list[str]:
+        """Return warnings about the configuration of Redis. Raises RefusedError if it may remove data, unless that is
+        a warning too, and AwayError."""
         info = _info_of(self._run(None, ["INFO", "everything"])[1])
-        policy, aof = str(info.get("maxmemory_policy", NO_EVICTION)), str(info.get("aof_enabled", "1"))
-        if policy != NO_EVICTION:
-            raise RefusedError(f"Redis at {self._address} may remove messages: its maxmemory-policy is {policy}; "
-                               f"expected {NO_EVICTION}")
         found = []
-        if aof == "0":
+        if removes := self._about_policy(info):
+            if refuses:
+                raise RefusedError(removes)
+            found.append(removes)
+        if str(info.get("aof_enabled", "1")) == "0":
             found.append(f"Redis at {self._address} has no append-only file: a restart of it loses messages; set "
                          "`appendonly yes`")
         found += self._about_answers(info)
         return found + self._about_replicas(info) + self._about_sentinels()
+
+    def _about_policy(self, info: "dict[str, Any]") -> str:
+        """Return a warning if Redis may remove data, or "". A node looks again while it runs (Inspect)."""
+        policy = str(info.get("maxmemory_policy", NO_EVICTION))
+        return "" if policy == NO_EVICTION else (
+            f"Redis at {self._address} may remove messages: its maxmemory-policy is {policy}; expected {NO_EVICTION}. "
+            f"To repair it: redis-cli CONFIG SET maxmemory-policy {NO_EVICTION}, and the same in redis.conf")
 
     def _about_replicas(self, info: "dict[str, Any]") -> list[str]:
         """Return warnings about the number of replicas."""
@@ -322,6 +329,8 @@ class Registry:
         """Send a request; return the answer. Raises AwayError."""
         if isinstance(request, Change) and request.source not in ("", self._source):
             raise AwayError(f"Redis at {self._address}: the connection is new, and another server may answer")
+        if isinstance(request, Inspect):
+            return Answer(DONE, warning=self._about_policy(_info_of(self._run(None, ["INFO", "memory"])[1])))
         source, answer = self._run(NAMES[type(request)], [self._id, *self._arguments(request)])
         status, rest = answer[0], answer[1:]
         if status == DONE and isinstance(request, Note):

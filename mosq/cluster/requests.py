@@ -59,7 +59,11 @@ class Note(NamedTuple):
     fields: tuple[tuple[int | str, str], ...] = ()      # worker, or a field that stays (scripts.py); text
 
 
-Request = Look | Join | Beat | Change | Leave | Send | Note
+class Inspect(NamedTuple):
+    """Read the setting of Redis that may change at any time, and that may cost messages."""
+
+
+Request = Inspect | Look | Join | Beat | Change | Leave | Send | Note
 
 
 class View(NamedTuple):
@@ -77,3 +81,4 @@ class Answer(NamedTuple):
     view: View | None = None    # of Look and Beat
     beat: str = ""              # of a Join whose name is used: the beat of the other run
     figures: dict[int, str] | None = None       # of Note: those of all workers
+    warning: str = ""           # of Inspect: what is wrong; "" if nothing is

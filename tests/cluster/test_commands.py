@@ -117,6 +117,13 @@ def test_a_worker_that_ends_again_and_again_is_trouble_until_it_has_served_for_a
     assert run("status")[0] == 0
 
 
+def test_a_redis_that_may_remove_data_is_trouble(run: Command, beating: Registry, redis: Redis) -> None:
+    serve(beating, {0: {1: True}, 1: {0: True}})
+    redis.client.config_set("maxmemory-policy", "allkeys-lru")
+    status, out, _ = run("status", "--json")
+    assert status == 1 and len(json.loads(out)["trouble"]) == 1 and "maxmemory-policy is allkeys-lru" in json.loads(out)["trouble"][0]
+
+
 def test_a_cluster_is_created_once_and_shows_what_it_lacks(run: Command) -> None:
     create = ("create", "--workers", "2", "--lease", "0.5")
     assert run(*create) == (0, "The cluster mosq has 2 workers and a lease of 0.5 s, and no replica of Redis confirms a message.\n", "")

@@ -13,7 +13,7 @@ from mosq.cluster.address import Address, parse_address
 from mosq.cluster.entries import Announcement, announcement_of, strange_text
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.registry import Registry, memory_of
-from mosq.cluster.requests import ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Note, Request, Send
+from mosq.cluster.requests import ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Inspect, Join, Leave, Look, Note, Request, Send
 from mosq.cluster.scripts import STORE_FOLDER
 from mosq.cluster.terms import Terms
 from mosq.server.node.store import StorePlace
@@ -673,4 +673,19 @@ def test_an_announcement_of_many_bytes_is_not_read_and_its_node_replaces_it(empt
     assert announcement_of(view.announcements["a"]) == Announcement()
     view = registry.ask(Beat(2, own)).view          # as Member does, because Redis has another one
     assert view is not None and view.announcements == {"a": own}
+    registry.close()
+
+
+def test_a_look_at_redis_finds_an_eviction_policy(empty: Redis) -> None:
+    registry = open_registry(empty)
+    assert registry.ask(Inspect()).warning == ""
+    empty.client.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        assert "may remove messages: its maxmemory-policy is allkeys-lru; expected noeviction" in registry.ask(Inspect()).warning
+        assert [line for line in registry.check_server(refuses=False) if "allkeys-lru" in line]
+        with pytest.raises(RefusedError, match="allkeys-lru"):
+            registry.check_server()
+    finally:
+        empty.client.config_set("maxmemory-policy", "noeviction")
+    assert registry.ask(Inspect()).warning == ""
     registry.close()

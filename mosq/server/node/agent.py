@@ -28,7 +28,7 @@ from mosq.cluster.figures import Ends, overview, text_of_ends
 from mosq.cluster.member import Member
 from mosq.cluster.scripts import ends_field, loss_field
 from mosq.cluster.terms import Terms
-from mosq.log_types import ERROR, WARNING
+from mosq.log_types import ERROR, NOTICE, WARNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class NodeAgent:
     def _serve(self, registry: "Registry", facts: "Facts") -> None:
         member = Member(self._identity.node, self._run_name, facts.workers, facts.terms, self,
                         announcement=self._identity.announcement, report=self._report, places=self._place)
-        agent = Agent(registry, member, noted=self._noted)
+        agent = Agent(registry, member, noted=self._noted, inspected=self._inspected)
         self._member, self._registry = member, registry
         threading.Thread(target=self._receive, args=(agent,), name="mosq-node-parent", daemon=True).start()
         agent.run()
@@ -204,6 +204,10 @@ class NodeAgent:
         """Pass the state of the cluster on to the parent."""
         assert self._member is not None
         self._send({"is": "cluster", "overview": overview(self._member.nodes(), self._member.owners(), figures)})
+
+    def _inspected(self, warning: str) -> None:
+        """Report a setting of Redis that has become wrong, or right again."""
+        self._report(WARNING if warning else NOTICE, warning or "The maxmemory-policy of Redis is noeviction again.")
 
     def _place(self, places: "dict[int, Where | None]") -> None:
         """Report which workers have another place now."""

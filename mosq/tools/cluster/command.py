@@ -195,7 +195,7 @@ def status(                             # parameters: one for each option of the
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
         facts, registry = place.existing()
-        warnings = registry.check_server()
+        warnings = registry.check_server(refuses=False)
         warnings += registry.damaged_stores(facts)
         announce(f"Watching the nodes for up to {OBSERVED_BEATS * facts.terms.beat_s:g} seconds.")
         view, alive, noted = settled(registry, facts, announce)
