@@ -39,9 +39,9 @@ class Agent:
     """One node's agent."""
 
     def __init__(self, registry: "Asks", member: "Member", clock: "Callable[[], float]" = now_s,
-                 noted: "Callable[[dict[int, str]], object]" = lambda _: None,
+                 noted: "Callable[[dict[int, str], dict[str, str]], object]" = lambda *_: None,
                  inspected: "Callable[[str], object]" = lambda _: None) -> None:
-        """`noted` gets the figures of all workers of the cluster after each note, and `inspected` what is wrong with
+        """`noted` gets the figures of all workers and the options of all nodes after each note, and `inspected` what is wrong with
         Redis, when that changes ("": nothing); both from the keeper."""
         self._registry, self._member, self._clock, self._noted = registry, member, clock, noted
         self._inspected = inspected
@@ -148,7 +148,7 @@ class Agent:
         elif isinstance(request, Note):
             if answer.status == DONE:
                 self._kept = {field: text for field, text in self._kept.items() if (field, text) not in request.fields}
-            self._noted(answer.figures or {})
+            self._noted(answer.figures or {}, answer.options or {})
         elif isinstance(request, Inspect):
             if answer.warning != self._warning:
                 self._warning = answer.warning

@@ -168,6 +168,10 @@ class Member:
         return {name: "silent" if name not in living else "leaves" if announcement_of(text).leaving else "lives"
                 for name, text in announcements.items()}
 
+    def runs(self) -> dict[str, str]:
+        """Return the run of each node that lives in the last view."""
+        return {} if self._table is None else self._table[2]
+
     def owners(self) -> list[Entry | None]:
         """Return the entry of each worker that has a living node in the last view."""
         if self._table is None:

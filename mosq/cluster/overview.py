@@ -3,11 +3,12 @@
 import time
 from typing import NamedTuple
 
+from mosq.cluster.alike import unlike
 from mosq.cluster.entries import announcement_of, entry_of, run_of, strange_text
 from mosq.cluster.errors import AwayError
 from mosq.cluster.figures import STEADY_S, ends_of, in_force, links_down
 from mosq.cluster.requests import Look
-from mosq.cluster.scripts import ENDS, LOSS, figures_of_cluster, loss_field, of_workers
+from mosq.cluster.scripts import ENDS, LOSS, figures_of_cluster, loss_field, of_nodes, of_workers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,13 +53,28 @@ def beats_of(registry: "Registry") -> dict[str, str]:
     return view_of(registry).beats
 
 
-def observed(registry: "Registry", terms: "Terms") -> "tuple[View, set[str]]":
-    """Watch the beats until all have changed, for four of them at most. Return the last view, and the nodes that gave a
-    sign of life. Raises AwayError."""
+def node_of(registry: "Registry", terms: "Terms", worker: int) -> str:
+    """Return the living node of a worker, from 0; "" if it has none. Watches that node only, and no longer than it
+    needs for a sign of life. Raises AwayError."""
+    def owner(view: "View") -> str:
+        entry = entry_of(view.workers.get(worker, ""))
+        return entry.name if run_of(view.beats.get(entry.name, "")) == entry.run else ""
+
+    first = owner(view_of(registry))
+    if not first:
+        return ""
+    view, alive = observed(registry, terms, {first})
+    name = owner(view)
+    return name if name in alive else ""
+
+
+def observed(registry: "Registry", terms: "Terms", names: set[str] | None = None) -> "tuple[View, set[str]]":
+    """Watch the beats until all have changed, or those of `names`, for four of them at most. Return the last view, and
+    the nodes that gave a sign of life. Raises AwayError."""
     first = view = view_of(registry)
     until_s = time.monotonic() + OBSERVED_BEATS * terms.beat_s
     alive: set[str] = set()
-    while alive != set(view.beats) and time.monotonic() < until_s:
+    while not alive >= (set(view.beats) if names is None else names) and time.monotonic() < until_s:
         time.sleep(terms.beat_s / 4)
         view = view_of(registry)
         alive = {name for name, beat in view.beats.items() if beat != first.beats.get(name)}
@@ -89,7 +105,8 @@ def settled(registry: "Registry", facts: "Facts",
         owners = owners_of(facts, view, alive)
         passing = list(_not_linked(owners, noted))
         if not passing or (until_s is not None and time.monotonic() >= until_s):
-            return view, alive, [*_lost(registry.cluster, noted), *_ending(owners, noted), *passing]
+            runs = {name: run_of(view.beats[name]) for name in alive}
+            return view, alive, [*unlike(of_nodes(noted), runs), *_lost(registry.cluster, noted), *_ending(owners, noted), *passing]
         if until_s is None:
             until_s = time.monotonic() + PAUSE_LEASES * facts.terms.lease_s
             announce(f"Waiting for workers and links for up to {PAUSE_LEASES * facts.terms.lease_s:g} seconds.")

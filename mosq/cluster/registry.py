@@ -31,7 +31,7 @@ from mosq.cluster.entries import check_name, entry_of
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.requests import DONE, Answer, Beat, Change, Inspect, Join, Leave, Look, Note, Send, View
 from mosq.cluster.stores import Store, damage_of, store_of
-from mosq.cluster.terms import SLOW_S, Terms
+from mosq.cluster.terms import HOLD_S, SLOW_S, Terms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,9 +44,8 @@ WORKERS_MAX = 64                # as with cluster_local
 PROTOCOL = 1                    # of a new cluster
 KEY_BYTES = 16
 NO_EVICTION = "noeviction"
-LITTLE_MEMORY = 0.8             # LOW_PERCENT of cext/redis/files.pyx
+LITTLE_MEMORY = 0.8             # LOW_PERCENT of cext/redis/files.pyx; a test compares both
 SENTINELS = 3                   # the least that outlive one of them
-HOLD_S = 4.0                    # HOLD_US of cext/redis/files.pyx
 SLOW_ANSWERS = 5                # the fastest of them counts, also if the first one opens the connection
 NOWHERE = "/dev/null/redis"
 ROUNDS = 100_000                # of PBKDF2 for the secret
@@ -334,8 +333,8 @@ class Registry:
         source, answer = self._run(NAMES[type(request)], [self._id, *self._arguments(request)])
         status, rest = answer[0], answer[1:]
         if status == DONE and isinstance(request, Note):
-            return Answer(status, None, "", {int(worker): text for worker, text in _pairs(rest[0]).items()
-                                              if worker.isdecimal()})
+            noted = _pairs(rest[0])
+            return Answer(status, None, "", scripts.of_workers(noted), scripts.of_nodes(noted))
         if len(rest) > 1:
             return Answer(status, _view(source, rest, self._keys[3]))
         return Answer(status, None, rest[0] if rest else "")

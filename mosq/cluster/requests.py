@@ -81,4 +81,5 @@ class Answer(NamedTuple):
     view: View | None = None    # of Look and Beat
     beat: str = ""              # of a Join whose name is used: the beat of the other run
     figures: dict[int, str] | None = None       # of Note: those of all workers
+    options: dict[str, str] | None = None       # of Note: those of all nodes
     warning: str = ""           # of Inspect: what is wrong; "" if nothing is

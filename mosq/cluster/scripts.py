@@ -11,7 +11,8 @@ All keys of a cluster have one hash tag:
     mosq:{CLUSTER}:away             hash: node -> the run of it that an operator has sent away: it runs no worker
     mosq:{CLUSTER}:figures          hash: number from 0 -> what the worker noted last, for people (figures.py); "lost W"
                                     for each worker W, from 1, that has lost acknowledged messages -> when and why;
-                                    "ends W" for each worker W whose processes have ended -> how often
+                                    "ends W" for each worker W whose processes have ended -> how often; "options NODE"
+                                    -> what all nodes should have alike (alike.py)
 
 `entries.py` has the meaning of these texts. The scripts compare entries as texts, so a token never becomes a number of
 Lua. Each script gets these keys, and the id of the cluster in front of its own arguments.
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 ID_CHARACTERS = 8               # of the cluster's id in the name of a store
 LOSS, ENDS = "lost ", "ends "   # with the number of a worker: fields of the figures
+OPTIONS = "options "            # with the name of a node: a field of the figures
 STORE_FOLDER = "/store"         # of the files of a worker's store, whose names are fields of a hash
 SEGMENT = f"{STORE_FOLDER}/segment."     # begin of the name of each file of the log
 STREAMS_FOLDER = f"{STORE_FOLDER}/streams"
@@ -113,6 +115,7 @@ if status == 'done' then
     redis.call('HDEL', KEYS[2], ARGV[2])
     redis.call('HDEL', KEYS[3], ARGV[2])
     redis.call('HDEL', KEYS[5], ARGV[2])
+    redis.call('HDEL', KEYS[6], 'options ' .. ARGV[2])
 end
 return {'done'}
 """
@@ -221,6 +224,16 @@ def of_workers(noted: "Mapping[str, str]", prefix: str = "") -> dict[int, str]:
     """Return the texts of the fields of the figures that name a worker behind a prefix, by that number."""
     return {int(field.removeprefix(prefix)): text for field, text in noted.items()
             if field.startswith(prefix) and field.removeprefix(prefix).isdecimal()}
+
+
+def of_nodes(noted: "Mapping[str, str]") -> dict[str, str]:
+    """Return the options of nodes, by name."""
+    return {field.removeprefix(OPTIONS): text for field, text in noted.items() if field.startswith(OPTIONS)}
+
+
+def options_field(node: str) -> str:
+    """Return the field of the figures that has the options of a node."""
+    return f"{OPTIONS}{node}"
 
 
 def loss_field(worker: int) -> str:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from mosq.cluster.address import Address, parse_address
 from mosq.cluster.entries import Announcement, announcement_of, strange_text
 from mosq.cluster.errors import AwayError, RefusedError
-from mosq.cluster.registry import Registry, memory_of
+from mosq.cluster.registry import LITTLE_MEMORY, Registry, memory_of
 from mosq.cluster.requests import ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Inspect, Join, Leave, Look, Note, Request, Send
 from mosq.cluster.scripts import STORE_FOLDER
-from mosq.cluster.terms import Terms
+from mosq.cluster.terms import HOLD_S, Terms
 from mosq.server.node.store import StorePlace
 from tests.cluster.model import State, apply
 from tests.cluster.servers import Redis
@@ -689,3 +689,9 @@ def test_a_look_at_redis_finds_an_eviction_policy(empty: Redis) -> None:
         empty.client.config_set("maxmemory-policy", "noeviction")
     assert registry.ask(Inspect()).warning == ""
     registry.close()
+
+
+def test_nodes_and_stores_have_the_same_figures() -> None:
+    text = (ROOT / "cext/redis/files.pyx").read_text()
+    figures = {name: int(value) for name, value in re.findall(r"^    (HOLD_US|LOW_PERCENT) = (\d+) ", text, flags=re.MULTILINE)}
+    assert figures == {"HOLD_US": int(HOLD_S * 1e6), "LOW_PERCENT": round(LITTLE_MEMORY * 100)}

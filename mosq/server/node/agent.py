@@ -8,6 +8,7 @@
     parent -> agent    go (the listeners are open: join); serves WORKER TOKEN; ended WORKER TOKEN FAILED (before it has
                        served clients); killed NUMBER; leave; stop; lost WORKER TEXT (acknowledged messages)
                        ends WORKER COUNT TEXT (how the last of its processes has ended)
+                       options VALUES (that all nodes should have alike)
                        figures WORKER TEXT (what a worker has noted about itself)
 
 Workers have numbers from 0 here. The process ends with the channel, and then its lease ends, too.
@@ -22,11 +23,12 @@ import traceback
 from typing import NamedTuple
 
 from mosq.cluster.agent import Agent
+from mosq.cluster.alike import Likeness, unlike
 from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.figures import Ends, overview, text_of_ends
 from mosq.cluster.member import Member
-from mosq.cluster.scripts import ends_field, loss_field
+from mosq.cluster.scripts import ends_field, loss_field, options_field
 from mosq.cluster.terms import Terms
 from mosq.log_types import ERROR, NOTICE, WARNING
 
@@ -62,6 +64,7 @@ class NodeAgent:
         self._registry: Registry | None = None
         self._early: list[Message] = []         # messages of the parent that were not taken yet
         self._places: dict[int, Where | None] = {}      # that the parent knows
+        self._unlike: set[str] = set()          # what was reported about the options of nodes
         self._kills = self._killed = 0          # numbers of the last `kill`, and of the last one that was done
         self._done = threading.Condition()
         self._sending = threading.Lock()
@@ -169,6 +172,8 @@ class NodeAgent:
         elif what == "ends":
             ends = Ends(self._run_name, self._identity.node, message["count"], message["text"])
             agent.keep(ends_field(message["worker"]), text_of_ends(ends))
+        elif what == "options":
+            agent.keep(options_field(self._identity.node), Likeness(self._run_name, message["values"]).text)
         elif what == "leave":
             agent.leave()
         elif what == "stop":
@@ -200,9 +205,13 @@ class NodeAgent:
 
     # ---- the parent
 
-    def _noted(self, figures: dict[int, str]) -> None:
-        """Pass the state of the cluster on to the parent."""
+    def _noted(self, figures: dict[int, str], options: dict[str, str]) -> None:
+        """Pass the state of the cluster on to the parent, and report in what its nodes differ now."""
         assert self._member is not None
+        lines = set(unlike(options, self._member.runs()))
+        for line in sorted(lines - self._unlike):
+            self._report(WARNING, line)
+        self._unlike = lines
         self._send({"is": "cluster", "overview": overview(self._member.nodes(), self._member.owners(), figures)})
 
     def _inspected(self, warning: str) -> None:

@@ -25,6 +25,7 @@ from mosq.server.handover import has_stores
 from mosq.server.node.agent import Identity, load_redis, run_agent
 from mosq.server.node.doors import Doors
 from mosq.server.node.lease import Lease
+from mosq.server.node.likeness import values_of
 from mosq.server.node.slot import NodeSlot
 from mosq.server.node.store import StorePlace
 from mosq.server.node.wires import Wires, address_text, own_host
@@ -188,7 +189,12 @@ class NodeParent(Parent):
         self._doors.shut()
         self._http_doors.shut()
         self._tell({"do": "go"})
+        self._tell({"do": "options", "values": values_of(self.config)})
         return True
+
+    def _apply(self, config: "Config") -> None:
+        super()._apply(config)
+        self._tell({"do": "options", "values": values_of(config)})
 
     def _serve_as(self, place: int, channel: "Channel", before: "set[int]") -> int:
         self._lease.obey(self._lease_s)

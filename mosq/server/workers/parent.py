@@ -563,9 +563,7 @@ class Parent:
         self._trial = TrialSlot()
 
         def check(channel: "Channel", before: "set[int]") -> int:
-            shared = self._shared
-            trial = Trial(0, channel, shared.given, shared.receiving[0], shared.questions[0], self._covered)
-            return trial.run(reachable(self.config), self._user, self.log, self._load, before)
+            return Trial(channel, self.given.http).run(reachable(self.config), self._user, self.log, self._load, before)
 
         self._fork_as(self._trial, "mosq: check", check)
         return self._trial

@@ -9,6 +9,7 @@ while neither of them gets new routes.
 import time
 from typing import NamedTuple
 
+from mosq.cluster.alike import unlike
 from mosq.cluster.entries import LARGE, NEVER, Entry, entry_of, read_announcement, run_of, strange_text
 from mosq.cluster.figures import figures_of, in_force
 from mosq.cluster.overview import OBSERVED_BEATS, PAUSE_LEASES
@@ -33,15 +34,16 @@ class Reading(NamedTuple):
     announcements: dict[str, str]
     table: dict[str, str]
     figures: dict[int, str]
+    options: dict[str, str]
     stores: "list[Store]"
 
 
 def read(registry: "Registry", facts: "Facts", cluster: str) -> Reading:
     """Read everything. Raises AwayError."""
     beats, announcements, table, _ = registry.raw()
-    figures = registry.ask(Note()).figures or {}
+    noted = registry.ask(Note())
     stores = [registry.store(store_name(cluster, facts.id, number)) for number in range(1, facts.workers + 1)]
-    return Reading(beats, announcements, table, figures, stores)
+    return Reading(beats, announcements, table, noted.figures or {}, noted.options or {}, stores)
 
 
 def alive_of(registry: "Registry", terms: "Terms") -> set[str]:
@@ -73,6 +75,7 @@ def differences(found: Reading, facts: "Facts", cluster: str, alive: set[str]) -
     owners = [entry if entry.name in alive and run_of(found.beats.get(entry.name, "")) == entry.run else None
               for entry in entries]
     lines += _of_nodes(found, alive)
+    lines += unlike(found.options, {name: run_of(found.beats[name]) for name in alive & found.beats.keys()})
     for worker, entry in enumerate(entries):
         lines += _of_entry(found, worker, entry)
         lines += _of_store(found.stores[worker], f"worker {worker + 1}", entry, owners[worker] is not None)

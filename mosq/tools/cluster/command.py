@@ -314,22 +314,22 @@ def where(                              # parameters: one for each option of the
         context: click.Context, /, address: str, cluster_name: str, password_file: str | None,
         secret_file: str | None, client_id: str) -> None:
     """Show which worker and which node of the cluster in the Redis at ADDRESS have the client CLIENT_ID."""
-    from mosq.cluster.overview import observed, overview_of
+    from mosq.cluster.overview import node_of
     from mosq.engine import worker_place
 
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
         facts, registry = place.existing()
-        table = overview_of(cluster_name, facts, *observed(registry, facts.terms), []).table
 
-    def worker_of(name: str) -> int:
-        return worker_place(facts.key, name.encode(), facts.workers)
+        def worker_of(name: str) -> int:
+            return worker_place(facts.key, name.encode(), facts.workers)
 
-    worker = worker_of(client_id)
+        worker = worker_of(client_id)
+        node = node_of(registry, facts.terms, worker)
     beside = next(name for n in count(1) if worker_of(name := f"ctl-{n}") == worker)
-    click.echo(f"{client_id}: worker {worker + 1}, {f'node {table[worker]}' if table[worker] else 'without a node'}. "
+    click.echo(f"{client_id}: worker {worker + 1}, {f'node {node}' if node else 'without a node'}. "
                f"A client with the id {beside} is at the same worker.")
-    context.exit(EXIT_OK if table[worker] else EXIT_TROUBLE)
+    context.exit(EXIT_OK if node else EXIT_TROUBLE)
 
 
 @cluster.command(epilog=STREAMS_EPILOG)
