@@ -41,8 +41,8 @@ class Agent:
     def __init__(self, registry: "Asks", member: "Member", clock: "Callable[[], float]" = now_s,
                  noted: "Callable[[dict[int, str], dict[str, str]], object]" = lambda *_: None,
                  inspected: "Callable[[str], object]" = lambda _: None) -> None:
-        """`noted` gets the figures of all workers and the options of all nodes after each note, and `inspected` what is wrong with
-        Redis, when that changes ("": nothing); both from the keeper."""
+        """`noted` gets the figures of all workers and the options of all nodes after each note. `inspected` gets the
+        setting of Redis that is wrong, when that changes ("": none). Both are called by the keeper."""
         self._registry, self._member, self._clock, self._noted = registry, member, clock, noted
         self._inspected = inspected
         self._inspect_s = clock() + INSPECT_S

@@ -48,5 +48,7 @@ def unlike(noted: "Mapping[str, str]", runs: "Mapping[str, str]") -> "Iterator[s
             if option in values:
                 having.setdefault(values[option], []).append(name)
         if len(having) > 1:
-            shown = "; ".join(f"{value[:VALUE_MAX] or 'nothing'} ({', '.join(names)})" for value, names in having.items())
-            yield f"Nodes have different values of {option}: {shown}. Clients meet one or the other; make them the same."
+            shown = "; ".join(f"{value[:VALUE_MAX] or 'nothing'} ({', '.join(names)})"
+                              for value, names in having.items())
+            yield (f"Nodes have different values of {option}: {shown}. Clients meet one or the other; make them the "
+                   "same.")

@@ -7,7 +7,7 @@ Programs that people use read them (`mosq cluster check`, $SYS, /metrics); no no
 A DIGEST is the sum of the hashes of all filters. The counts have the names of COUNTS; earlier versions wrote none. The
 figures of a worker count only with the token that is in force. A node also notes the ends of its workers:
 
-    {"run": RUN, "node": NAME, "count": NUMBER, "how": TEXT}
+    {"run": RUN, "node": NAME, "times": NUMBER, "how": TEXT}
 """
 
 import json
@@ -55,7 +55,7 @@ class Ends(NamedTuple):
 
     run: str                    # of the node's agent
     node: str
-    count: int
+    times: int
     how: str                    # the last one ended
 
 
@@ -94,7 +94,7 @@ def ends_of(text: str) -> Ends | None:
     """Read the ends of a worker; None if they are damaged."""
     try:
         found = json.loads(text)
-        return Ends(str(found["run"]), str(found["node"]), int(found["count"]), str(found["how"]))
+        return Ends(str(found["run"]), str(found["node"]), int(found["times"]), str(found["how"]))
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -106,7 +106,8 @@ def settled(registry: "Registry", facts: "Facts",
         passing = list(_not_linked(owners, noted))
         if not passing or (until_s is not None and time.monotonic() >= until_s):
             runs = {name: run_of(view.beats[name]) for name in alive}
-            return view, alive, [*unlike(of_nodes(noted), runs), *_lost(registry.cluster, noted), *_ending(owners, noted), *passing]
+            return view, alive, [*unlike(of_nodes(noted), runs), *_lost(registry.cluster, noted),
+                                 *_ending(owners, noted), *passing]
         if until_s is None:
             until_s = time.monotonic() + PAUSE_LEASES * facts.terms.lease_s
             announce(f"Waiting for workers and links for up to {PAUSE_LEASES * facts.terms.lease_s:g} seconds.")
@@ -123,8 +124,8 @@ def _ending(owners: "list[Entry | None]", noted: "Mapping[str, str]") -> "Iterat
     for number, text in sorted(of_workers(noted, ENDS).items()):
         ends, owner = ends_of(text), owners[number - 1] if number <= len(owners) else None
         steady = number - 1 in figures and figures[number - 1].up_s >= STEADY_S
-        if ends is not None and owner is not None and owner.run == ends.run and ends.count >= ENDS_MIN and not steady:
-            yield (f"Worker {number} has ended {ends.count} times on the node {ends.node}, and has not served for "
+        if ends is not None and owner is not None and owner.run == ends.run and ends.times >= ENDS_MIN and not steady:
+            yield (f"Worker {number} has ended {ends.times} times on the node {ends.node}, and has not served for "
                    f"{STEADY_S} seconds since: {ends.how}. The log of the node has the reasons.")
 
 

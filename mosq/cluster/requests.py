@@ -82,4 +82,4 @@ class Answer(NamedTuple):
     beat: str = ""              # of a Join whose name is used: the beat of the other run
     figures: dict[int, str] | None = None       # of Note: those of all workers
     options: dict[str, str] | None = None       # of Note: those of all nodes
-    warning: str = ""           # of Inspect: what is wrong; "" if nothing is
+    warning: str = ""           # of Inspect: a setting that is wrong; "" if none is

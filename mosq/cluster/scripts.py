@@ -41,7 +41,7 @@ if id ~= ARGV[1] then return {'another'} end
 local function announcements()
     local found = redis.call('HGETALL', KEYS[3])
     for i = 2, #found, 2 do
-        if #found[i] > %(most)d then found[i] = '%(large)s' .. #found[i] end
+        if #found[i] > MOST then found[i] = 'LARGE' .. #found[i] end
     end
     return found
 end
@@ -55,7 +55,7 @@ local function state(name, run)
     if string.sub(beat, 1, #run + 1) ~= run .. ' ' then return 'used', beat end
     return 'done', beat
 end
-""" % {"most": ANNOUNCEMENT_MAX, "large": LARGE}
+""".replace("MOST", str(ANNOUNCEMENT_MAX)).replace("LARGE", LARGE)
 
 # field value ...: makes a cluster, or leaves the one that is there. Returns all fields
 CREATE = """

@@ -1,4 +1,4 @@
-"""What Redis has of the store of a worker, and whether another program has deleted or cut a part of it.
+"""The store of a worker as Redis has it, and the parts of it that another program has deleted or cut.
 
 The head has the length of each content, as the operations of the worker have left it (cext/redis/scripts.pyx), so a
 content that is shorter has lost its end. A store of which a part is missing is not opened: that would hide the loss.
@@ -80,8 +80,8 @@ def damage_of(store: Store, cluster: str, id: str, worker: int) -> str:
     found, rest = _part(store, name)
     if not found:
         return ""
-    return (f"the store of worker {worker} in Redis is damaged: {found}, with acknowledged messages. Restore the data of "
-            f"Redis; to go on without them, with an empty store: delete all keys {keys}, then {forget}{rest}")
+    return (f"the store of worker {worker} in Redis is damaged: {found}, with acknowledged messages. Restore the data "
+            f"of Redis; to go on without them, with an empty store: delete all keys {keys}, then {forget}{rest}")
 
 
 def _part(store: Store, name: str) -> tuple[str, str]:

@@ -426,7 +426,7 @@ def test_a_configuration_is_checked_while_no_worker_runs_here(cluster: Cluster) 
     client.expect_nothing()
 
 
-def as_nobody(node: Node) -> int:
+def with_fewer_rights(node: Node) -> int:
     """Let a node that root starts act as another user. Return the id of the user as which it acts."""
     node.config.write_text(node.config.read_text().replace("user root\n", "user nobody\n"))
     return pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else os.geteuid()
@@ -434,7 +434,7 @@ def as_nobody(node: Node) -> int:
 
 def test_the_check_of_a_configuration_has_no_rights_of_root(cluster: Cluster) -> None:
     node = cluster.node("a", "acl_file {dir}/acl\n")
-    uid = as_nobody(node)
+    uid = with_fewer_rights(node)
     acl = node.dir / "acl"
     acl.write_text("topic readwrite #\n")
     node.start()
@@ -461,7 +461,7 @@ def test_the_check_of_a_configuration_has_no_rights_of_root(cluster: Cluster) ->
 def test_the_agent_loads_the_client_of_redis_while_it_is_root(cluster: Cluster) -> None:
     """Only root may read the folder of Python's packages, if it is below its home."""
     node = cluster.node("a")
-    as_nobody(node)
+    with_fewer_rights(node)
     folder, found = node.dir / "packages", node.dir / "loaded"
     shutil.copytree(Path(redis_package.__file__).parent, folder / "redis", ignore=shutil.ignore_patterns("__pycache__"))
     with (folder / "redis/__init__.py").open("a") as package:

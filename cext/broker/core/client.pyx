@@ -357,11 +357,11 @@ cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil:
         id.n = <uint32_t>strlen(where)
     if why == NULL:
         log_line_of(b, c, type, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s [%s:%d] disconnected.", <int>id.n,
-                                               <const char*>id.p, where, <int>c.conn.address.port))
+                                         <const char*>id.p, where, <int>c.conn.address.port))
     else:
         log_line_of(b, c, type, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s [%s:%d] disconnected: %s%s", <int>id.n,
-                                               <const char*>id.p, where, <int>c.conn.address.port, why,
-                                               <const char*>b"" if strncmp(why, "bad socket", 10) == 0 else <const char*>b"."))
+                                         <const char*>id.p, where, <int>c.conn.address.port, why,
+                                         <const char*>b"" if strncmp(why, "bad socket", 10) == 0 else <const char*>b"."))
 
 
 cdef bint denial_logged(Broker* b) noexcept nogil:

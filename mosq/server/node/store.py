@@ -48,8 +48,8 @@ class StorePlace(NamedTuple):
 
     def take(self, worker: int, token: int) -> "LogFiles":
         """Take the files of a worker's store: Redis refuses each process with an earlier token now. A store that was
-        made once is never made again: without its keys, its messages are lost, and an empty store would hide that. So would
-        one of which a part was deleted or cut.
+        made once is never made again: without its keys, its messages are lost, and an empty store would hide that. A
+        store of which a part was deleted or cut is not taken either.
         Raises OSError."""
         from mosq._redis import LogFiles
 
