@@ -655,7 +655,7 @@ def test_sentinel_names_the_primary_after_a_failover(replicated: list[Redis]) ->
 
 def test_the_figures_of_workers_are_noted_and_read(empty: Redis) -> None:
     registry = open_registry(empty)
-    assert registry.ask(Note(((0, "x"), (3, "y")))) == Answer(DONE, None, "", {0: "x", 3: "y"})
+    assert registry.ask(Note(((0, "x"), (3, "y")))) == Answer(DONE, None, "", {0: "x", 3: "y"}, {})
     empty.client.hset("mosq:{c}:figures", "z", "damaged")
     assert registry.ask(Note()).figures == {0: "x", 3: "y"}
     registry.close()
