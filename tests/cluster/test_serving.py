@@ -416,7 +416,6 @@ def test_a_configuration_is_checked_while_no_worker_runs_here(cluster: Cluster) 
     node.config.write_text(text)
     node.send_signal(signal.SIGHUP)
     node.wait_log("Reloading config.", 3)
-    assert node.log().count("was not reloaded") == 2
     assert not node.pids()
     cluster.redis.start()
     client = node.pinned(cluster.ids("s")[1], clean=True)
@@ -424,6 +423,7 @@ def test_a_configuration_is_checked_while_no_worker_runs_here(cluster: Cluster) 
     assert isinstance(client.read_packet(), Suback)
     assert isinstance(client.read_packet(), Puback)
     client.expect_nothing()
+    assert node.log().count("was not reloaded") == 2        # and the third reload was not refused later
 
 
 def with_fewer_rights(node: Node) -> int:
