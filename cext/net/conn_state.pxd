@@ -26,9 +26,12 @@ cdef enum:
     SOURCE_PASSAGE = 6
     SOURCE_NOTICE = 7
 
+cdef enum:
+    PROXY_ITSELF = 3            # of Address.by_proxy: the bit of a reported address, and one more
+
 ctypedef struct Address:
     uint8_t family              # AF_INET, AF_INET6, AF_UNIX; 0 = none
-    uint8_t by_proxy            # 1 = reported by a proxy or by the client, not by the system
+    uint8_t by_proxy            # 1 = reported by a proxy or by the client, not by the system; PROXY_ITSELF = of a proxy that is the client
     uint16_t port
     uint8_t ip[16]
 
@@ -174,7 +177,7 @@ ctypedef struct Conn:
     uint32_t in_len
     uint32_t in_cap
     uint32_t in_need            # total bytes of the unfinished frame; 0 = not known
-    uint64_t rx_ms              # time of the last read
+    uint64_t rx_ms              # time of the last read; of a client that has just been accepted, 0
     Web* web                    # NULL = the owner gets the bytes unchanged
     Transport* transport        # NULL = not encrypted
     Address address

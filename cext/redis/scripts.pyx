@@ -1,6 +1,9 @@
 """The texts of the functions in Redis. Their errors begin with a word that files.pyx looks for: FENCED (another owner has the
 store), EMPTY (there is no such store), MISSING (an earlier operation is missing), LOST (operations that were confirmed are gone).
 
+The head also has the length of each content, as the operations have left it: a content that is shorter was cut by another program
+(mosq/cluster/stores.py).
+
 Out of memory, Redis refuses a command that may need memory, but only before the first write of a function. An operation that
 needs no more memory begins with a DEL of nothing, so it is never refused: without that, a full Redis could not be cleaned.
 """
@@ -29,7 +32,10 @@ else
         return redis.error_reply('LOST the store ends with operation ' .. head[2])
     end
     redis.call('HSET', KEYS[1], 'token', token, 'number', head[2], 'owner', ARGV[4], 'before', before)
-    for _, key in ipairs(redis.call('HKEYS', KEYS[3])) do redis.call('DEL', key) end
+    for _, key in ipairs(redis.call('HKEYS', KEYS[3])) do
+        redis.call('DEL', key)
+        redis.call('HDEL', KEYS[1], key)
+    end
     redis.call('DEL', KEYS[3])
 end
 redis.call('HINCRBY', KEYS[1], 'connections', 1)
@@ -53,19 +59,28 @@ local last, number = tonumber(head[2]), tonumber(ARGV[2])
 if number <= last then return last end
 if number > last + 1 then return redis.error_reply('MISSING an operation after ' .. head[2]) end
 local kind, x, y, z = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local function remove()
+    redis.call('DEL', KEYS[4])
+    redis.call('HDEL', KEYS[1], KEYS[4])
+end
 local function let_go(how)
-    if how == '1' then redis.call('DEL', KEYS[4]) end
+    if how == '1' then remove() end
     if how == '2' then redis.call('HSET', KEYS[3], KEYS[4], '1') end
 end
 if kind == 'write' then
     if z == '1' then redis.call('DEL', KEYS[1] .. ':none') end
-    redis.call('SETRANGE', KEYS[4], x, y)
+    local length = redis.call('SETRANGE', KEYS[4], x, y)
+    redis.call('HSET', KEYS[1], 'number', ARGV[2], KEYS[4], length)
+    return number
 elseif kind == 'cut' then
     local n = tonumber(x)
     redis.call('DEL', KEYS[1] .. ':none')
-    if n == 0 then redis.call('DEL', KEYS[4])
-    elseif n < redis.call('STRLEN', KEYS[4]) then redis.call('SET', KEYS[4], redis.call('GETRANGE', KEYS[4], 0, n - 1))
-    else redis.call('SETRANGE', KEYS[4], n - 1, string.char(0)) end
+    if n == 0 then remove()
+    else
+        if n < redis.call('STRLEN', KEYS[4]) then redis.call('SET', KEYS[4], redis.call('GETRANGE', KEYS[4], 0, n - 1))
+        else redis.call('SETRANGE', KEYS[4], n - 1, string.char(0)) end
+        redis.call('HSET', KEYS[1], KEYS[4], n)
+    end
 elseif kind == 'create' then
     redis.call('HSET', KEYS[2], x, y)
 elseif kind == 'unlink' then
@@ -77,7 +92,7 @@ elseif kind == 'rename' then
     redis.call('HSET', KEYS[2], y, content)
     let_go(z)
 else
-    redis.call('DEL', KEYS[4])
+    remove()
     redis.call('HDEL', KEYS[3], KEYS[4])
 end
 redis.call('HSET', KEYS[1], 'number', ARGV[2])

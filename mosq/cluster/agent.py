@@ -12,7 +12,7 @@ import queue
 import threading
 
 from mosq.cluster.errors import AwayError
-from mosq.cluster.requests import DONE, Note
+from mosq.cluster.requests import DONE, Inspect, Note
 from mosq.cluster.terms import now_s
 
 TYPE_CHECKING = False
@@ -32,17 +32,23 @@ if TYPE_CHECKING:
         def close(self) -> None:
             """End the connection."""
 
+INSPECT_S = 30.0                # between two looks at the settings of Redis
+
 
 class Agent:
     """One node's agent."""
 
     def __init__(self, registry: "Asks", member: "Member", clock: "Callable[[], float]" = now_s,
-                 noted: "Callable[[dict[int, str]], object]" = lambda _: None,
+                 noted: "Callable[[dict[int, str], dict[str, str]], object]" = lambda *_: None,
+                 inspected: "Callable[[str], object]" = lambda _: None,
                  viewed: "Callable[[View], object]" = lambda _: None) -> None:
-        """`noted` gets the figures of all workers of the cluster after each note, `viewed` each view before the member
-        does, both from the keeper."""
+        """`noted` gets the figures of all workers and the options of all nodes after each note. `inspected` gets the
+        setting of Redis that is wrong, when that changes ("": none). `viewed` gets each view before the member does.
+        The keeper calls all of them."""
         self._registry, self._member, self._clock = registry, member, clock
-        self._noted, self._viewed = noted, viewed
+        self._noted, self._inspected, self._viewed = noted, inspected, viewed
+        self._inspect_s = clock() + INSPECT_S
+        self._warning = ""              # what `inspected` got last
         self._notes: dict[int, str] = {}        # figures of workers that Redis does not have yet
         self._kept: dict[str, str] = {}         # fields that must come to Redis, and are not there yet
         self._keep_s = float("-inf")            # when they are sent again
@@ -68,7 +74,7 @@ class Agent:
         self._events.put(lambda: self._notes.update({worker: figures}))
 
     def keep(self, field: str, text: str) -> None:
-        """Write something to Redis that stays there until an operator removes it; again and again until it is there."""
+        """Write something to Redis that stays there; again and again until it is there."""
         self._events.put(lambda: self._kept.update({field: text}))
 
     def leave(self) -> None:
@@ -108,6 +114,8 @@ class Agent:
             if question is None and (self._notes or (self._kept and now >= self._keep_s)):
                 question, self._notes = Note((*sorted(self._notes.items()), *sorted(self._kept.items()))), {}
                 self._keep_s = now + member.terms.beat_s        # after an error
+            if question is None and now >= self._inspect_s:
+                question, self._inspect_s = Inspect(), now + INSPECT_S
             if question is not None:
                 self._numbers += 1
                 self._asked, self._busy = (self._numbers, question, now), True
@@ -141,15 +149,19 @@ class Agent:
             self._failed(now, request, str(answer))
         elif isinstance(request, Note):
             if answer.status == DONE:
-                self._kept = {field: text for field, text in self._kept.items() if (field, text) not in request.figures}
-            self._noted(answer.figures or {})
+                self._kept = {field: text for field, text in self._kept.items() if (field, text) not in request.fields}
+            self._noted(answer.figures or {}, answer.options or {})
+        elif isinstance(request, Inspect):
+            if answer.warning != self._warning:
+                self._warning = answer.warning
+                self._inspected(answer.warning)
         else:
             if answer.view is not None:
                 self._viewed(answer.view)
             self._member.answered(now, sent_s, request, answer)
 
     def _failed(self, now: float, request: "Request", text: str) -> None:
-        if not isinstance(request, Note):       # the next figures follow
+        if not isinstance(request, Note | Inspect):     # the next figures follow
             self._member.failed(now, request, text)
 
     def _stop(self) -> None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 RANDOM_BITS = 24                # of a token, the lower ones
 TOKEN_BITS = 53                 # Lua's numbers keep so many: the store of a worker may compare tokens there
 CAPACITY_MAX, PORT_MAX = 1000, 65535
-ANNOUNCEMENT_MAX = 65536        # characters
+ANNOUNCEMENT_MAX = 65536        # bytes
+LARGE = "bytes: "               # in place of a longer one: it would be read with each beat
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 NAME_RULE = "1 to 64 letters, digits, dots, underscores or hyphens, with a letter or digit in front"
 
@@ -99,6 +100,17 @@ def read_announcement(text: str) -> tuple[Announcement, str]:
     usable = {name: fields[name] for name, fits in _FITS.items() if name in fields and fits(fields[name])}
     usable |= {name: tuple(value) for name, value in usable.items() if type(value) is list}
     return Announcement(**usable), ", ".join(name for name in _FITS if name in fields and name not in usable)
+
+
+def strange_text(name: str, text: str) -> str:
+    """Return why something in the announcement of a node cannot be used, as a sentence; "" if all can be."""
+    strange = read_announcement(text)[1]
+    if text.startswith(LARGE):
+        return (f"The announcement of the node {name} in Redis has {text.removeprefix(LARGE)} bytes, and none has more "
+                f"than {ANNOUNCEMENT_MAX}: another program has written it. It counts as empty; a node that lives "
+                "replaces it.")
+    return strange and (f"The node {name} announces values that this version of mosq does not understand and leaves "
+                        f"out: {strange}. Upgrade the older nodes.")
 
 
 def announcement_of(text: str) -> Announcement:

@@ -39,8 +39,8 @@ from mosq.cluster.entries import (
     entry_of,
     next_token,
     place_in,
-    read_announcement,
     run_of,
+    strange_text,
     text_of,
 )
 from mosq.cluster.errors import RefusedError
@@ -147,7 +147,7 @@ class Member:
         self._trouble = ""              # that was reported last
         self._slow = False              # Redis was reported as slow
         self._unlike = 0                # answers in a row that were slow or quick, unlike what was reported
-        self._strange: dict[str, str] = {}      # announcements that were reported, by node
+        self._strange: dict[str, str] = {}      # lines about announcements, by node
 
     # ---- for the program around it
 
@@ -168,6 +168,10 @@ class Member:
         _, announcements, living = self._table
         return {name: "silent" if name not in living else "leaves" if announcement_of(text).leaving else "lives"
                 for name, text in announcements.items()}
+
+    def runs(self) -> dict[str, str]:
+        """Return the run of each node that lives in the last view."""
+        return {} if self._table is None else self._table[2]
 
     def owners(self) -> list[Entry | None]:
         """Return the entry of each worker that has a living node in the last view."""
@@ -410,11 +414,10 @@ class Member:
 
     def _report_strange(self, announcements: dict[str, str]) -> None:
         """Report each announcement that has something that this version cannot use, once."""
-        strange = {name: text for name, text in announcements.items() if read_announcement(text)[1]}
-        for name, text in strange.items():
-            if self._strange.get(name) != text:
-                self._report(WARNING, f"The node {name} announces values that this version of mosq does not understand "
-                                      f"and leaves out: {read_announcement(text)[1]}. Upgrade the older nodes.")
+        strange = {name: line for name, text in announcements.items() if (line := strange_text(name, text))}
+        for name, line in strange.items():
+            if self._strange.get(name) != line:
+                self._report(WARNING, line)
         self._strange = strange
 
     def _place(self, view: "View") -> None:

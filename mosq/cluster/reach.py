@@ -297,7 +297,7 @@ class Reach:
         """Take the connections of others from the engine. One that finds no descriptor is closed."""
         for _ in range(HANDSHAKES_MAX):
             try:
-                early, fds, _, _ = socket.recv_fds(self._strangers, EARLY_BYTES, 1)
+                early, fds, _, _ = socket.recv_fds(self._strangers, EARLY_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
             except OSError:
                 return
             for fd in fds:

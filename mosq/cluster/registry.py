@@ -30,8 +30,9 @@ from mosq.cluster import scripts
 from mosq.cluster.address import Address
 from mosq.cluster.entries import check_name, entry_of
 from mosq.cluster.errors import AwayError, RefusedError
-from mosq.cluster.requests import CHANGED, DONE, Answer, Beat, Change, Join, Leave, Look, Note, Send, View
-from mosq.cluster.terms import SLOW_S, Terms
+from mosq.cluster.requests import CHANGED, DONE, Answer, Beat, Change, Inspect, Join, Leave, Look, Note, Send, View
+from mosq.cluster.stores import Store, damage_of, store_of
+from mosq.cluster.terms import HOLD_S, SLOW_S, Terms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,10 +45,10 @@ WORKERS_MAX = 64                # as with cluster_local
 PROTOCOL = 1                    # of a new cluster
 KEY_BYTES = 16
 NO_EVICTION = "noeviction"
-LITTLE_MEMORY = 0.8             # LOW_PERCENT of cext/redis/files.pyx
+LITTLE_MEMORY = 0.8             # LOW_PERCENT of cext/redis/files.pyx; a test compares both
 SENTINELS = 3                   # the least that outlive one of them
-HOLD_S = 4.0                    # HOLD_US of cext/redis/files.pyx
 SLOW_ANSWERS = 5                # the fastest of them counts, also if the first one opens the connection
+NOWHERE = "/dev/null/redis"
 ROUNDS = 100_000                # of PBKDF2 for the secret
 NAMES = {Look: scripts.LOOK, Join: scripts.JOIN, Beat: scripts.BEAT, Change: scripts.CHANGE, Leave: scripts.LEAVE,
          Send: scripts.SEND, Note: scripts.NOTE}
@@ -62,15 +63,6 @@ class Facts(NamedTuple):
     key: bytes
     id: str                     # of this cluster; one that is created again has another id
     servers: int = 1            # of Redis, when none is away: one of them is the primary
-
-
-class File(NamedTuple):
-    """A file of a store. `header`: of a segment: id of the store, number, base and tail; empty if it has none."""
-
-    name: str
-    content: str
-    length: int
-    header: tuple[str, ...]
 
 
 class Found(NamedTuple):
@@ -166,20 +158,27 @@ class Registry:
         return RefusedError(f"the key {self._keys[0]} in Redis is damaged, or of another version of mosq; restore the "
                             "data of Redis")
 
-    def check_server(self) -> list[str]:
-        """Return warnings about the configuration of Redis. Raises RefusedError if it may remove data, and AwayError.
-        """
+    def check_server(self, *, refuses: bool = True) -> list[str]:
+        """Return warnings about the configuration of Redis. Raises RefusedError if it may remove data, unless that is
+        a warning too, and AwayError."""
         info = _info_of(self._run(None, ["INFO", "everything"])[1])
-        policy, aof = str(info.get("maxmemory_policy", NO_EVICTION)), str(info.get("aof_enabled", "1"))
-        if policy != NO_EVICTION:
-            raise RefusedError(f"Redis at {self._address} may remove messages: its maxmemory-policy is {policy}; "
-                               f"expected {NO_EVICTION}")
         found = []
-        if aof == "0":
+        if removes := self._about_policy(info):
+            if refuses:
+                raise RefusedError(removes)
+            found.append(removes)
+        if str(info.get("aof_enabled", "1")) == "0":
             found.append(f"Redis at {self._address} has no append-only file: a restart of it loses messages; set "
                          "`appendonly yes`")
         found += self._about_answers(info)
         return found + self._about_replicas(info) + self._about_sentinels()
+
+    def _about_policy(self, info: "dict[str, Any]") -> str:
+        """Return a warning if Redis may remove data, or "". A node looks again while it runs (Inspect)."""
+        policy = str(info.get("maxmemory_policy", NO_EVICTION))
+        return "" if policy == NO_EVICTION else (
+            f"Redis at {self._address} may remove messages: its maxmemory-policy is {policy}; expected {NO_EVICTION}. "
+            f"To repair it: redis-cli CONFIG SET maxmemory-policy {NO_EVICTION}, and the same in redis.conf")
 
     def _about_replicas(self, info: "dict[str, Any]") -> list[str]:
         """Return warnings about the number of replicas."""
@@ -272,20 +271,18 @@ class Registry:
         self._run(None, ["INFO", "memory"])
         return time.monotonic() - sent_s
 
-    def missing_stores(self, facts: Facts) -> list[int]:
-        """Return the workers, from 1, whose stores were made and are not in Redis any more. Raises AwayError."""
-        marks, missing = self._fields(), []
+    def damaged_stores(self, facts: Facts) -> list[str]:
+        """Return what is missing of each store that was made, as lines for operators. Raises AwayError."""
+        marks, found = self._fields(), []
         for worker in range(1, facts.workers + 1):
-            head = scripts.head_of(scripts.store_name(self.cluster, facts.id, worker))
-            if scripts.store_mark(worker) in marks and self._run(None, ["HLEN", head])[1] == 0:
-                missing.append(worker)
-        return missing
+            if scripts.store_mark(worker) in marks:
+                store = self.store(scripts.store_name(self.cluster, facts.id, worker))
+                found.append(damage_of(store, self.cluster, facts.id, worker))
+        return [f"{text[:1].upper()}{text[1:]}." for text in found if text]
 
-    def losses(self) -> dict[int, str]:
-        """Return the workers, from 1, that have lost acknowledged messages, and when and why. Raises AwayError."""
-        figures = _pairs(self._run(None, ["HGETALL", scripts.figures_of_cluster(self.cluster)])[1])
-        return {int(field.removeprefix(scripts.LOSS)): text for field, text in sorted(figures.items())
-                if field.startswith(scripts.LOSS) and field.removeprefix(scripts.LOSS).isdecimal()}
+    def noted(self) -> dict[str, str]:
+        """Return all that nodes and workers have noted for people: texts by field. Raises AwayError."""
+        return _pairs(self._run(None, ["HGETALL", scripts.figures_of_cluster(self.cluster)])[1])
 
     def open(self, workers: int, protocols: tuple[int, int] = (PROTOCOL, PROTOCOL)) -> None:
         """Compare this node's configuration with the cluster. Raises RefusedError and AwayError."""
@@ -340,11 +337,13 @@ class Registry:
         """Send a request; return the answer. Raises AwayError."""
         if isinstance(request, Change) and request.source not in ("", self._source):
             raise AwayError(f"Redis at {self._address}: the connection is new, and another server may answer")
+        if isinstance(request, Inspect):
+            return Answer(DONE, warning=self._about_policy(_info_of(self._run(None, ["INFO", "memory"])[1])))
         source, answer = self._run(NAMES[type(request)], [self._id, *self._arguments(request)])
         status, rest = answer[0], answer[1:]
         if status == DONE and isinstance(request, Note):
-            return Answer(status, None, "", {int(worker): text for worker, text in _pairs(rest[0]).items()
-                                              if worker.isdecimal()})
+            noted = _pairs(rest[0])
+            return Answer(status, None, "", scripts.of_workers(noted), scripts.of_nodes(noted))
         if len(rest) > 1:
             return Answer(status, _view(source, rest, self._keys[3]))
         return Answer(status, None, rest[0] if rest else "")
@@ -353,7 +352,7 @@ class Registry:
         if isinstance(request, Look):
             return ()
         if isinstance(request, Note):
-            return [part for pair in request.figures for part in pair]
+            return [part for pair in request.fields for part in pair]
         if isinstance(request, Send):
             return self.name, self.run, int(request.away)
         if isinstance(request, Change):
@@ -396,9 +395,7 @@ class Registry:
 
     def documents_used(self) -> dict[str, str]:
         """Return the version of the document that each node uses. Raises AwayError."""
-        figures = _pairs(self._run(None, ["HGETALL", scripts.figures_of_cluster(self.cluster)])[1])
-        return {field.removeprefix(scripts.USES): text for field, text in figures.items()
-                if field.startswith(scripts.USES)}
+        return scripts.of_nodes(self.noted(), scripts.USES)
 
     # ---- for operators
 
@@ -410,12 +407,10 @@ class Registry:
             raise AwayError("the cluster was removed from Redis, or is another one")
         return [_pairs(fields) for fields in answer[1:5]]
 
-    def store(self, name: str) -> "tuple[dict[str, str], list[str], list[File]]":
-        """Return the head of a store, the contents that wait for their removal, and its files. Raises AwayError."""
+    def store(self, name: str) -> Store:
+        """Return a store. Raises AwayError."""
         *keys, prefix = scripts.keys_of_store(name)
-        head, gone, files = self._run(scripts.STORE, [prefix], keys)[1]
-        return _pairs(head), gone, [File(file, content, int(length), tuple(header))
-                                    for file, content, length, header in files]
+        return store_of(self._run(scripts.STORE, [prefix], keys)[1])
 
     def close(self) -> None:
         """End the connection."""
@@ -522,6 +517,14 @@ class Registry:
     def _without_password(self, error: Exception) -> str:
         text, password = str(error) or type(error).__name__, self._address.password
         return text.replace(password, "***") if password else text
+
+
+def load_all() -> None:
+    """Import the modules that the package redis imports only when it connects. No Redis has this address."""
+    client = redis.Redis(unix_socket_path=NOWHERE, retry=Retry(NoBackoff(), 0))
+    with suppress(RedisError, OSError):
+        client.pipeline(transaction=False).execute_command("INFO").execute()
+    client.close()
 
 
 def _info_of(info: "dict[str, Any] | str") -> "dict[str, Any]":

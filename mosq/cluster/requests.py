@@ -56,10 +56,14 @@ class Send(NamedTuple):
 class Note(NamedTuple):
     """Write what workers report about themselves, and read what all have reported. No node acts on it."""
 
-    figures: tuple[tuple[int | str, str], ...] = ()     # worker, or a field that stays (scripts.loss_field); text
+    fields: tuple[tuple[int | str, str], ...] = ()      # worker, or a field that stays (scripts.py); text
 
 
-Request = Look | Join | Beat | Change | Leave | Send | Note
+class Inspect(NamedTuple):
+    """Read the setting of Redis that may change at any time, and that may cost messages."""
+
+
+Request = Inspect | Look | Join | Beat | Change | Leave | Send | Note
 
 
 class View(NamedTuple):
@@ -78,3 +82,5 @@ class Answer(NamedTuple):
     view: View | None = None    # of Look and Beat
     beat: str = ""              # of a Join whose name is used: the beat of the other run
     figures: dict[int, str] | None = None       # of Note: those of all workers
+    options: dict[str, str] | None = None       # of Note: those of all nodes
+    warning: str = ""           # of Inspect: a setting that is wrong; "" if none is

@@ -11,6 +11,8 @@ All keys of a cluster have one hash tag:
     mosq:{CLUSTER}:away             hash: node -> the run of it that an operator has sent away: it runs no worker
     mosq:{CLUSTER}:figures          hash: number from 0 -> what the worker noted last, for people (figures.py); "lost W"
                                     for each worker W, from 1, that has lost acknowledged messages -> when and why;
+                                    "ends W" for each worker W whose processes have ended -> how often; "options NODE"
+                                    -> what all nodes should have alike (alike.py);
                                     "dynsec NODE" -> the version of the document that this node uses
     mosq:{CLUSTER}:dynsec           hash: the document of dynamic security, `text`, and its `stamp`; `past`: the last
                                     stamps; `read`: changes with each reading
@@ -22,10 +24,18 @@ of Lua. Each script gets these keys, and the id of the cluster in front of its o
 
 import hashlib
 
+from mosq.cluster.entries import ANNOUNCEMENT_MAX, LARGE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 ID_CHARACTERS = 8               # of the cluster's id in the name of a store
 LOSS = "lost "                  # with the number of a worker: a field of the figures
 USES = "dynsec "                # with the name of a node: a field of the figures
 DOCUMENT_MARK = "dynsec"        # field of the cluster's hash: a document was made
+LOSS, ENDS = "lost ", "ends "   # with the number of a worker: fields of the figures
+OPTIONS = "options "            # with the name of a node: a field of the figures
 STORE_FOLDER = "/store"         # of the files of a worker's store, whose names are fields of a hash
 SEGMENT = f"{STORE_FOLDER}/segment."     # begin of the name of each file of the log
 STREAMS_FOLDER = f"{STORE_FOLDER}/streams"
@@ -39,8 +49,15 @@ local function stamp()
     local found = redis.pcall('HGET', KEYS[7], 'stamp')     -- a damaged key is no reason to end leases
     return type(found) == 'string' and found or ''
 end
+local function announcements()
+    local found = redis.call('HGETALL', KEYS[3])
+    for i = 2, #found, 2 do
+        if #found[i] > MOST then found[i] = 'LARGE' .. #found[i] end
+    end
+    return found
+end
 local function all()
-    return {'done', redis.call('HGETALL', KEYS[2]), redis.call('HGETALL', KEYS[3]), redis.call('HGETALL', KEYS[4]),
+    return {'done', redis.call('HGETALL', KEYS[2]), announcements(), redis.call('HGETALL', KEYS[4]),
             redis.call('HGETALL', KEYS[5]), stamp()}
 end
 local function state(name, run)
@@ -49,7 +66,7 @@ local function state(name, run)
     if string.sub(beat, 1, #run + 1) ~= run .. ' ' then return 'used', beat end
     return 'done', beat
 end
-"""
+""".replace("MOST", str(ANNOUNCEMENT_MAX)).replace("LARGE", LARGE)
 
 # field value ...: makes a cluster, or leaves the one that is there. Returns all fields
 CREATE = """
@@ -109,7 +126,7 @@ if status == 'done' then
     redis.call('HDEL', KEYS[2], ARGV[2])
     redis.call('HDEL', KEYS[3], ARGV[2])
     redis.call('HDEL', KEYS[5], ARGV[2])
-    redis.call('HDEL', KEYS[6], 'dynsec ' .. ARGV[2])
+    redis.call('HDEL', KEYS[6], 'options ' .. ARGV[2], 'dynsec ' .. ARGV[2])
 end
 return {'done'}
 """
@@ -240,9 +257,30 @@ def figures_of_cluster(cluster: str) -> str:
     return keys_of(cluster)[5]
 
 
+def of_workers(noted: "Mapping[str, str]", prefix: str = "") -> dict[int, str]:
+    """Return the texts of the fields of the figures that name a worker behind a prefix, by that number."""
+    return {int(field.removeprefix(prefix)): text for field, text in noted.items()
+            if field.startswith(prefix) and field.removeprefix(prefix).isdecimal()}
+
+
+def of_nodes(noted: "Mapping[str, str]", prefix: str = OPTIONS) -> dict[str, str]:
+    """Return the texts of the fields of the figures that name a node behind a prefix, by that name."""
+    return {field.removeprefix(prefix): text for field, text in noted.items() if field.startswith(prefix)}
+
+
+def options_field(node: str) -> str:
+    """Return the field of the figures that has the options of a node."""
+    return f"{OPTIONS}{node}"
+
+
 def loss_field(worker: int) -> str:
     """Return the field of the figures that says that a worker, from 0, has lost acknowledged messages."""
     return f"{LOSS}{worker + 1}"
+
+
+def ends_field(worker: int) -> str:
+    """Return the field of the figures that says how often the processes of a worker, from 0, have ended."""
+    return f"{ENDS}{worker + 1}"
 
 
 def uses_field(node: str) -> str:

@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 
+HOLD_S = 4.0                    # for a replica that has left the primary; also HOLD_US of cext/redis/files.pyx
 SLOW_S = 0.09                   # a Redis whose answers take so long, one after another, is reported as slow
 CLOCK = time.CLOCK_BOOTTIME     # as CLOCK_MONOTONIC, and it also counts while the machine is suspended
 

@@ -12,7 +12,7 @@ from mosq.cluster.agent import Agent
 from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError
 from mosq.cluster.member import Member, NameUsedError
-from mosq.cluster.requests import DONE, USED, Answer, Beat, Note, Request
+from mosq.cluster.requests import DONE, USED, Answer, Beat, Inspect, Note, Request
 from mosq.cluster.terms import Terms
 from mosq.log_types import ERROR
 from mosq.server.node.agent import Identity, NodeAgent
@@ -166,6 +166,24 @@ def test_an_agent_that_fails_has_not_left(monkeypatch: pytest.MonkeyPatch) -> No
     assert message == {"is": "report", "type": ERROR, "text": "Error: the agent of this node failed: ZeroDivisionError('a text of its own')"}
     ours.close()
     theirs.close()
+
+
+def test_the_settings_of_redis_are_looked_at_again_and_reported_once_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mosq.cluster.agent.INSPECT_S", 0.01)
+    answers = ["", "evicts", "evicts", "", "evicts again"]
+    seen: queue.SimpleQueue[str] = queue.SimpleQueue()
+    fake = Fake()
+    fake.agent = Agent(fake, fake.member, inspected=seen.put)
+    plain = fake.ask
+
+    def ask(request: Request) -> Answer:
+        if not isinstance(request, Inspect):
+            return plain(request)
+        return Answer(DONE, warning=answers.pop(0) if len(answers) > 1 else answers[0])
+
+    fake.ask = ask      # type: ignore[method-assign]
+    with fake:
+        assert [seen.get(timeout=TIMEOUT_S) for _ in range(3)] == ["evicts", "", "evicts again"]
 
 
 def test_a_field_that_must_come_to_redis_is_sent_until_it_is_there() -> None:

@@ -148,7 +148,7 @@ def copy(linked: Linked) -> Iterator[Copy]:
 
     def whole() -> bool:
         made.append(Copy(linked))
-        return check.differences(check.read(made[-1].registry(), linked.facts, "mosq"), linked.facts, NODES_ALIVE) == []
+        return check.differences(check.read(made[-1].registry(), linked.facts, "mosq"), linked.facts, "mosq", NODES_ALIVE) == []
 
     until(whole, linked.nodes[0].log)
     yield made[-1]
@@ -173,10 +173,16 @@ def one_content_of_two_files(copy: Copy) -> None:
     copy.client.hset(copy.key(1, "names"), f"{name[:-1]}x", key.rpartition(":")[2])
 
 
+def cut_content(copy: Copy) -> None:
+    key = copy.segment()[1]
+    copy.client.set(key, copy.client.get(key)[:-1])
+
+
 DAMAGE: list[tuple[str, Callable[[Copy], object], str]] = [
     ("a node without a beat", lambda c: c.client.hdel(BEATS, "a"), "The node a has an announcement, and no beat."),
     ("a node without an announcement", lambda c: c.client.hdel(NODES, "a"), "The node a has a beat, and no announcement."),
     ("a damaged announcement", lambda c: c.client.hset(NODES, "a", "{"), "The announcement of the node a is damaged, or of a later version of mosq: all of them."),
+    ("a large announcement", lambda c: c.client.hset(NODES, "a", "x" * 70000), "The announcement of the node a in Redis has 70000 bytes, and none has more than 65536"),
     ("a damaged beat", lambda c: c.client.hset(BEATS, "a", "r"), "The beat of the node a is damaged."),
     ("a silent node", lambda c: c.client.hset(BEATS, "c", "r 1") and c.client.hset(NODES, "c", "{}"), "The node c gives no sign of life."),
     ("two nodes of one address", lambda c: c.client.hset(NODES, "b", c.client.hget(NODES, "a")), "The nodes a and b announce the same address, "),
@@ -191,6 +197,8 @@ DAMAGE: list[tuple[str, Callable[[Copy], object], str]] = [
     ("a lost claim", lambda c: c.entry(1, token=1), "The store of worker 1 was taken under a token that the table of workers does not have"),
     ("a store in other hands", lambda c: c.client.hset(c.key(1, "head"), "token", "1"), "The store of worker 1 is not in the hands of its process"),
     ("a lost content", missing_content, "The content of /store/segment."),
+    ("a content without its end", cut_content, "The content of /store/segment.000001 in the store of worker 1 has "),
+    ("a content without a name", lambda c: c.client.hdel(c.key(1, "names"), c.segment()[0]), "The store of worker 1 has the content mosq:{mosq:"),
     ("a foreign content", foreign_content, "The content of /store/segment."),
     ("a removed content", removed_content, "The content of /store/segment."),
     ("one content of two files", one_content_of_two_files, "Two files of the store of worker 1 have one content: "),
@@ -221,7 +229,7 @@ def test_damage_is_found(copy: Copy, damage: Callable[[Copy], object], text: str
 
 def test_a_segment_that_follows_without_a_gap_is_no_difference(copy: Copy) -> None:
     copy.second_segment(copy.end())
-    assert check.differences(check.read(copy.registry(), copy.linked.facts, "mosq"), copy.linked.facts, NODES_ALIVE) == []
+    assert check.differences(check.read(copy.registry(), copy.linked.facts, "mosq"), copy.linked.facts, "mosq", NODES_ALIVE) == []
 
 
 def test_a_difference_that_does_not_stand_is_not_reported(copy: Copy) -> None:

@@ -12,8 +12,9 @@ import pytest
 from mosq.cli.commands import main
 from mosq.cluster.address import Address
 from mosq.cluster.entries import Announcement
+from mosq.cluster.figures import COUNTS, Ends, text_of, text_of_ends
 from mosq.cluster.registry import Facts, Registry
-from mosq.cluster.requests import DONE, Beat, Change, Join
+from mosq.cluster.requests import DONE, Beat, Change, Join, Note
 from mosq.cluster.terms import Terms
 from mosq.tools.cluster.command import Place
 from tests.cluster.servers import Redis
@@ -49,6 +50,78 @@ def node_of(redis: Redis, name: str, secret: bytes = b"", lease_s: float = TERMS
     registry.open(2)
     registry.ask(Join("", Announcement(3, address="host 1885", version="0.2.0").text))
     return registry
+
+
+def serve(node: Registry, links: dict[int, dict[int, bool]], up_s: int = 100) -> None:
+    """Note that workers of the token 17 serve clients. `links`: by worker and other worker, whether the link is open."""
+    stats = dict.fromkeys(COUNTS.values(), 0)
+    for worker, to in links.items():
+        made = [{"place": other, "connected": int(up), "routes": 0, "routes_digest": 0, "own_routes": 0, "own_digest": 0} for other, up in to.items()]
+        node.ask(Note(((worker, text_of(17, made, 0, stats, up_s)),)))
+
+
+@pytest.fixture
+def beating(run: Command, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """A node that has both workers, and beats whenever a command waits."""
+    run("create", "--workers", "2", "--lease", "0.5")
+    node = node_of(redis, "a")
+    for worker in (0, 1):
+        node.ask(Change(worker, "", "17 a runa"))
+    numbers = iter(range(1, 100_000))
+    monkeypatch.setattr("mosq.cluster.overview.time.sleep", lambda _: node.ask(Beat(next(numbers), "")))
+    yield node
+    node.close()
+
+
+def test_workers_that_do_not_serve_and_links_that_are_down_are_trouble(run: Command, beating: Registry) -> None:
+    status, out, err = run("status", "--json")
+    assert (status, json.loads(out)["trouble"]) == (1, [f"Worker {worker} does not serve clients yet on the node a." for worker in (1, 2)])
+    assert err.splitlines()[1] == "Waiting for workers and links for up to 0.75 seconds."
+    serve(beating, {0: {1: False}, 1: {0: True}})
+    status, out, _ = run("status", "--json")
+    assert (status, json.loads(out)["trouble"]) == (1, ["1 link between workers is down: 1 to 2. The logs of their nodes have the reason."])
+
+
+def test_a_link_that_opens_while_status_waits_is_no_trouble(run: Command, beating: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(beating, {0: {1: False}, 1: {0: True}})
+    plain, reads = Registry.noted, []
+
+    def noted(registry: Registry) -> dict[str, str]:
+        found = plain(registry)
+        if not reads:
+            serve(beating, {0: {1: True}})
+        reads.append(found)
+        return found
+
+    monkeypatch.setattr(Registry, "noted", noted)
+    assert run("status")[0] == 0
+    assert len(reads) == 2
+
+
+def test_a_worker_that_ends_again_and_again_is_trouble_until_it_has_served_for_a_minute(run: Command, beating: Registry) -> None:
+    def end(count: int, run: str = "runa") -> None:
+        beating.ask(Note((("ends 2", text_of_ends(Ends(run, "a", count, "Worker 2 (process 7) was ended by signal 11"))),)))
+
+    serve(beating, {0: {1: True}, 1: {0: True}}, up_s=59)
+    end(1)
+    assert run("status")[0] == 0
+    end(3)
+    status, out, _ = run("status", "--json")
+    assert (status, json.loads(out)["trouble"]) == (1, [
+        "Worker 2 has ended 3 times on the node a, and has not served for 60 seconds since: Worker 2 (process 7) was ended by signal 11. "
+        "The log of the node has the reasons."])
+    end(3, "an earlier run")
+    assert run("status")[0] == 0
+    end(3)
+    serve(beating, {0: {1: True}, 1: {0: True}}, up_s=60)
+    assert run("status")[0] == 0
+
+
+def test_a_redis_that_may_remove_data_is_trouble(run: Command, beating: Registry, redis: Redis) -> None:
+    serve(beating, {0: {1: True}, 1: {0: True}})
+    redis.client.config_set("maxmemory-policy", "allkeys-lru")
+    status, out, _ = run("status", "--json")
+    assert status == 1 and len(json.loads(out)["trouble"]) == 1 and "maxmemory-policy is allkeys-lru" in json.loads(out)["trouble"][0]
 
 
 def test_a_cluster_is_created_once_and_shows_what_it_lacks(run: Command) -> None:
@@ -110,6 +183,7 @@ def test_a_node_that_lives_is_not_forgotten(run: Command, redis: Redis, monkeypa
     assert status == 3 and "The node a lives; SIGTERM lets it leave." in err
     node.ask(Change(0, "", "17 a runa"))
     node.ask(Change(1, "", "17 a runa"))
+    serve(node, {0: {1: True}, 1: {0: True}})
     monkeypatch.setattr("mosq.cluster.overview.time.sleep", lambda _: node.ask(Beat(next(numbers), "")))
     status, out, _ = run("status", "--json")
     assert (status, json.loads(out)["table"], json.loads(out)["trouble"]) == (0, ["a", "a"], [])

@@ -211,12 +211,9 @@ class Watched:
         self.shower, self.other = (first, second) if 1 in first.pids() else (second, first)
 
     def get(self, path: str, node: Node | None = None) -> str:
-        """Return a page. Raises OSError."""
-        try:
-            with urllib.request.urlopen(f"http://{(node or self.shower).host}:{self.web}{path}", timeout=TIMEOUT_S) as answer:
-                return answer.read().decode()
-        except urllib.error.HTTPError as error:     # 503, with the reason
-            return error.read().decode()
+        """Return a page. Raises OSError, also for an answer with another status than 200."""
+        with urllib.request.urlopen(f"http://{(node or self.shower).host}:{self.web}{path}", timeout=TIMEOUT_S) as answer:
+            return answer.read().decode()
 
     def metrics(self) -> dict[str, float]:
         try:

@@ -4,6 +4,7 @@ nothing acknowledged is lost."""
 from __future__ import annotations
 
 import contextlib
+import re
 import select
 import signal
 from collections.abc import Callable, Iterator
@@ -230,7 +231,7 @@ def test_a_store_whose_keys_were_deleted_is_not_made_again(status: Status) -> No
         node.wait_log("Redis has no store of worker 1 any more, and it had one")
         assert not [key for key in redis.client.keys("*") if key in keys]
         code, text = status(cluster.address)
-        assert code == 1 and "The store of worker 1 is not in Redis any more, and it was: its keys were deleted." in text
+        assert code == 1 and "! Redis has no store of worker 1 any more, and it had one: the keys mosq:{mosq:" in text
         redis.client.hdel("mosq:{mosq}:cluster", "store 1")     # as the log advises, if the loss is accepted
         node.wait_log("serves clients.", 3)
         assert all(redis.client.exists(key) for key in keys if key.endswith(":head"))
@@ -246,3 +247,19 @@ def test_a_store_that_lost_a_part_of_its_keys_is_not_opened(what: str) -> None:
         node.kill(1)
         node.wait_log("the store of worker 1 in Redis is damaged: the key mosq:{mosq:")
         assert not redis.client.exists(*lost)
+
+
+def test_a_store_that_lost_the_end_of_a_segment_is_not_opened_before_an_operator_accepts_it(status: Status) -> None:
+    with Redis() as redis, serving(redis) as (cluster, node):
+        node.wait_serves()
+        prefix = f"mosq:{{mosq:{cluster.facts.id[:8]}:1}}"
+        names = redis.client.hgetall(f"{prefix}:names")
+        key = f"{prefix}:f:{names['/store/segment.000001']}"
+        redis.client.eval("redis.call('SET', KEYS[1], string.sub(redis.call('GET', KEYS[1]), 1, -2))", 1, key)
+        node.kill(1)
+        node.wait_log(f"the store of worker 1 in Redis is damaged: the key {key} has ")
+        code, text = status(cluster.address)
+        assert code == 1 and "! The store of worker 1 in Redis is damaged: " in text
+        found = re.search("to go on with the rest: redis-cli HDEL '(.*)' '(.*)'", text)
+        assert found is not None and redis.client.hdel(*found.groups()) == 1
+        node.wait_serves()

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mosq.cluster.address import Address, parse_address
-from mosq.cluster.entries import Announcement
+from mosq.cluster.entries import Announcement, announcement_of, strange_text
 from mosq.cluster.errors import AwayError, RefusedError
-from mosq.cluster.registry import Registry, memory_of
-from mosq.cluster.requests import ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Note, Request, Send
+from mosq.cluster.registry import LITTLE_MEMORY, Registry, memory_of
+from mosq.cluster.requests import ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Inspect, Join, Leave, Look, Note, Request, Send
 from mosq.cluster.scripts import STORE_FOLDER
-from mosq.cluster.terms import Terms
+from mosq.cluster.terms import HOLD_S, Terms
 from mosq.server.node.store import StorePlace
 from tests.cluster.model import State, apply
 from tests.cluster.servers import Redis
@@ -655,7 +655,43 @@ def test_sentinel_names_the_primary_after_a_failover(replicated: list[Redis]) ->
 
 def test_the_figures_of_workers_are_noted_and_read(empty: Redis) -> None:
     registry = open_registry(empty)
-    assert registry.ask(Note(((0, "x"), (3, "y")))) == Answer(DONE, None, "", {0: "x", 3: "y"})
+    assert registry.ask(Note(((0, "x"), (3, "y")))) == Answer(DONE, None, "", {0: "x", 3: "y"}, {})
     empty.client.hset("mosq:{c}:figures", "z", "damaged")
     assert registry.ask(Note()).figures == {0: "x", 3: "y"}
     registry.close()
+
+
+def test_an_announcement_of_many_bytes_is_not_read_and_its_node_replaces_it(empty: Redis) -> None:
+    registry = open_registry(empty)
+    own = Announcement(2).text
+    registry.ask(Join("", own))
+    empty.client.hset("mosq:{c}:announcements", "a", "x" * 30_000_000)
+    view = registry.ask(Beat(1, "")).view
+    assert view is not None
+    assert view.announcements == {"a": "bytes: 30000000"}
+    assert strange_text("a", view.announcements["a"]).startswith("The announcement of the node a in Redis has 30000000 bytes, and none has more than 65536")
+    assert announcement_of(view.announcements["a"]) == Announcement()
+    view = registry.ask(Beat(2, own)).view          # as Member does, because Redis has another one
+    assert view is not None and view.announcements == {"a": own}
+    registry.close()
+
+
+def test_a_look_at_redis_finds_an_eviction_policy(empty: Redis) -> None:
+    registry = open_registry(empty)
+    assert registry.ask(Inspect()).warning == ""
+    empty.client.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        assert "may remove messages: its maxmemory-policy is allkeys-lru; expected noeviction" in registry.ask(Inspect()).warning
+        assert [line for line in registry.check_server(refuses=False) if "allkeys-lru" in line]
+        with pytest.raises(RefusedError, match="allkeys-lru"):
+            registry.check_server()
+    finally:
+        empty.client.config_set("maxmemory-policy", "noeviction")
+    assert registry.ask(Inspect()).warning == ""
+    registry.close()
+
+
+def test_nodes_and_stores_have_the_same_figures() -> None:
+    text = (ROOT / "cext/redis/files.pyx").read_text()
+    figures = {name: int(value) for name, value in re.findall(r"^    (HOLD_US|LOW_PERCENT) = (\d+) ", text, flags=re.MULTILINE)}
+    assert figures == {"HOLD_US": int(HOLD_S * 1e6), "LOW_PERCENT": round(LITTLE_MEMORY * 100)}

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+import redis as redis_package
 
 from mosq.cluster.address import parse_address
 from mosq.cluster.errors import AwayError
@@ -19,7 +24,7 @@ from mosq.cluster.scripts import store_name
 from mosq.cluster.terms import Terms
 from mosq.engine import worker_place
 from tests.cluster.servers import Redis
-from tests.harness.broker import is_running
+from tests.harness.broker import ROOT, is_running
 from tests.harness.effort import TIMEOUT_S
 from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, decode
 from tests.harness.wire import Wire
@@ -411,7 +416,6 @@ def test_a_configuration_is_checked_while_no_worker_runs_here(cluster: Cluster) 
     node.config.write_text(text)
     node.send_signal(signal.SIGHUP)
     node.wait_log("Reloading config.", 3)
-    assert node.log().count("was not reloaded") == 2
     assert not node.pids()
     cluster.redis.start()
     client = node.pinned(cluster.ids("s")[1], clean=True)
@@ -419,6 +423,54 @@ def test_a_configuration_is_checked_while_no_worker_runs_here(cluster: Cluster) 
     assert isinstance(client.read_packet(), Suback)
     assert isinstance(client.read_packet(), Puback)
     client.expect_nothing()
+    assert node.log().count("was not reloaded") == 2        # and the third reload was not refused later
+
+
+def with_fewer_rights(node: Node) -> int:
+    """Let a node that root starts act as another user. Return the id of the user as which it acts."""
+    node.config.write_text(node.config.read_text().replace("user root\n", "user nobody\n"))
+    return pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else os.geteuid()
+
+
+def test_the_check_of_a_configuration_has_no_rights_of_root(cluster: Cluster) -> None:
+    node = cluster.node("a", "acl_file {dir}/acl\n")
+    uid = with_fewer_rights(node)
+    acl = node.dir / "acl"
+    acl.write_text("topic readwrite #\n")
+    node.start()
+    node.wait_serves()
+    cluster.redis.kill()
+    until(lambda: not node.pids(), node.log)
+    agent = node.agent()
+    acl.unlink()
+    os.mkfifo(acl, 0o644)
+    acl.chmod(0o644)
+    if os.geteuid() == 0:
+        os.chown(acl, uid, -1)
+    node.send_signal(signal.SIGHUP)
+    with acl.open("w") as writing:      # the check reads it, and waits for its end
+        [check] = until(lambda: [pid for pid in node.children() if pid != agent], node.log)
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{check}/status").read_text().splitlines())
+        assert status["Name"] == "mosq: check"
+        assert status["Uid"].split() == [str(uid)] * 4
+        assert os.geteuid() != 0 or (int(status["CapEff"], 16) == 0 and "0" not in status["Groups"].split())
+        writing.write("topic read #\n")
+    node.wait_log("Reloading config.")
+
+
+def test_the_agent_loads_the_client_of_redis_while_it_is_root(cluster: Cluster) -> None:
+    """Only root may read the folder of Python's packages, if it is below its home."""
+    node = cluster.node("a")
+    with_fewer_rights(node)
+    folder, found = node.dir / "packages", node.dir / "loaded"
+    shutil.copytree(Path(redis_package.__file__).parent, folder / "redis", ignore=shutil.ignore_patterns("__pycache__"))
+    with (folder / "redis/__init__.py").open("a") as package:
+        package.write(f"import os\nwith open({str(found)!r}, 'a') as file:\n    file.write(f'{{os.geteuid()}}\\n')\n")
+    folder.chmod(0o700)
+    node.env["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
+    node.start()
+    node.wait_serves()
+    assert found.read_text().split() == [str(os.geteuid())]
 
 
 def test_a_loss_in_redis_is_logged_and_stays_in_the_status_until_it_is_removed(cluster: Cluster) -> None:
@@ -443,6 +495,19 @@ def test_a_loss_in_redis_is_logged_and_stays_in_the_status_until_it_is_removed(c
     assert command is not None
     assert redis.hdel(*command.groups()) == 1
     assert "may have lost" not in status(cluster)
+
+
+def test_a_worker_that_ends_again_after_it_has_served_is_in_the_status(cluster: Cluster) -> None:
+    node = cluster.node("a")
+    node.start()
+    node.wait_serves()
+    assert "again" not in status(cluster)
+    for _ in range(2):
+        token = cluster.tokens()[1]
+        node.kill(2)
+        until(lambda token=token: cluster.tokens().get(1, 0) > token, node.log)
+        node.wait_serves()
+    until(lambda: "! Worker 2 has ended 2 times on the node a" in status(cluster), lambda: status(cluster) + node.log())
 
 
 def status(cluster: Cluster) -> str:

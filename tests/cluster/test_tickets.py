@@ -281,6 +281,7 @@ def test_a_client_waits_for_the_first_echo_and_then_has_a_ticket(nodes: list[Nod
     with contextlib.ExitStack() as open_ones:
         taker = Taker(nodes[0], open_ones)
         client = waiting(nodes[0])
+        nodes[0].connect(id_of(0, N, "behind")).close()         # the node has read the CONNECT of the first client
         assert not select.select([taker.listening], [], [], 0)[0]
         taker.echo()
         taker.take()

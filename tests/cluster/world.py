@@ -28,14 +28,13 @@ from random import Random
 from mosq.cluster.entries import Announcement, entry_of
 from mosq.cluster.member import Member
 from mosq.cluster.requests import Answer, Change, Request
-from mosq.cluster.terms import Terms
+from mosq.cluster.terms import HOLD_S, Terms
 from tests.cluster.model import State, apply
 
 FAULTS_S = 25.0             # faults begin in this time
 FAULT_MAX_S = 11.0          # the longest fault
 DELAY_MAX_S = 7.0           # of a request that is stuck in the network
 LAG_MAX_S = 6.0             # of a replica that lags
-HOLD_S = 4.0                # HOLD_US of cext/redis/files.pyx
 FOLLOWS_MAX_S = 1.5         # from the promotion of a replica until Sentinel gives it to the other one as its primary
 CONFIRM_S = 0.1             # pause between two looks for confirmations
 LOST_S = 1.0                # writes that a server alone loses

@@ -45,6 +45,14 @@ class Machine(RuleBasedStateMachine):
         self.after = {number: copy.deepcopy(self.model)}
         self.synced = number
         self.everything_is_the_same()
+        self.lengths_are_noted()
+
+    def lengths_are_noted(self) -> None:
+        """The head has the length of each content, and of no other one."""
+        keys = self.server.call("KEYS", "mosq:{log}:f:*")
+        assert isinstance(keys, list)
+        noted = {key: int(value) for key, value in self.server.head().items() if key.startswith(b"mosq:")}
+        assert noted == {key: self.server.call("STRLEN", key) for key in keys}       # type: ignore[arg-type]
 
     def note(self) -> None:
         self.after[self.log.counts()["given"]] = copy.deepcopy(self.model)

@@ -10,13 +10,13 @@ from contextlib import suppress
 import pytest
 from cext.testing.disk_api import CalledFiles
 from mosq._redis import LogFiles, RedisConnection, RedisError
+from mosq.cluster.terms import HOLD_S
 from tests.harness.faults import until
 from tests.redis.server import Server
 from tests.redis.test_faults import content, written
 
 pytestmark = pytest.mark.part("redis")
 
-HOLD_S = 4.0                # HOLD_US of cext/redis/files.pyx
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ def test_a_unix_socket_serves_all_workers() -> None:
 
 
 def test_max_connections_counts_over_all_workers() -> None:
-    with Workers(3, "listener {port} 127.0.0.1\nmax_connections 20\nallow_anonymous true\n") as broker:
+    with Workers(3, "listener {port} 127.0.0.1\nmax_connections 20\nallow_anonymous true\nlog_type all\n") as broker:
         broker.wait_log("disconnected: connection closed by client.")
         # a connection that goes to another worker counts twice for a moment
         inside = [entered_at_last(broker.port, f"in{i}") for i in range(20)]       # one worker has all: 1 in a thousand million

@@ -23,7 +23,7 @@ from cext.codec.decode cimport Connect
 from cext.codec.utf8 cimport utf8_check
 from cext.net.address cimport address_in
 from cext.net.proxy cimport PROXY_CERT_CONN, PROXY_CERT_SESS, PROXY_TLS, PROXY_V2_HEAD_BYTES, Proxied
-from cext.net.conn_state cimport Address, Conn
+from cext.net.conn_state cimport Address, Conn, PROXY_ITSELF
 from cext.net.upgrade cimport SEEN_FORWARDED, Upgrade, list_last
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -107,7 +107,7 @@ cdef int client_proxied(void* broker, Conn* conn, const Proxied* p) noexcept nog
         return proxy_corrupt(b, c)
     if b.settings.compat and listener.proxy_version == 2 and ((p.local and not p.family) or p.size > MOSQUITTO_V2_BYTES_MAX):
         return proxy_corrupt(b, c)       # Mosquitto refuses a LOCAL header without addresses, and long headers
-    conn.address.by_proxy = 1
+    conn.address.by_proxy = PROXY_ITSELF if p.local and not b.settings.compat else 1
     if not p.local or (b.settings.compat and p.family):      # Mosquitto uses the addresses of a LOCAL header
         conn.address.family = p.family
         conn.address.port = p.port

@@ -17,8 +17,8 @@ from cext.base.wheel cimport timer_armed, wheel_add, wheel_remove
 from cext.broker.core.bridge_state cimport bridge_of
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport (
-    AliasOut, AliasSlot, Aliases, CF_BRIDGE, CF_DOOMED, CF_REMOTE_BRIDGE, C_ENDED, Client, TIMER_CLIENT, TIMER_DENIED,
-    TIMER_LOG_RATES,
+    AliasOut, AliasSlot, Aliases, CF_BRIDGE, CF_DOOMED, CF_REMOTE_BRIDGE, C_ENDED, C_NEW, Client, TIMER_CLIENT,
+    TIMER_DENIED, TIMER_LOG_RATES,
 )
 from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, LOG_TRACE, LogAbout, log_push, log_push_about, log_wanted
 from cext.broker.core.log_rate cimport (
@@ -38,7 +38,7 @@ from cext.codec.reason cimport (
     RC_TOPIC_ALIAS_INVALID, RC_TOPIC_FILTER_INVALID, RC_TOPIC_NAME_INVALID, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
 from cext.net.conn_output cimport conn_room, conn_wrote
-from cext.net.conn_state cimport Address, CONN_CLOSED, CONN_CLOSING
+from cext.net.conn_state cimport Address, CONN_CLOSED, CONN_CLOSING, PROXY_ITSELF
 from cext.net.upgrade cimport WRONG_ORIGIN, upgrade_wrong_text
 
 cdef extern from "<arpa/inet.h>" nogil:
@@ -251,10 +251,11 @@ cdef void log_connected(Broker* b, Client* c, bint clean, int keepalive_s) noexc
     cdef char where[ADDRESS_TEXT_MAX]
     cdef View id = client_id_of(c)
     cdef View user = username_of(c)
-    if not b.settings.connection_messages or not peer_line_wanted(b, c, LOG_NOTICE, LINE_CONNECTED):
+    cdef uint32_t type = LOG_DEBUG if c.conn.address.by_proxy == PROXY_ITSELF else LOG_NOTICE
+    if not b.settings.connection_messages or not peer_line_wanted(b, c, type, LINE_CONNECTED):
         return
     client_address(c, where, sizeof(where))
-    log_line_of(b, c, LOG_NOTICE, snprintf(
+    log_line_of(b, c, type, snprintf(
         b.log.line, LOG_LINE_MAX, "New %s connected from %s:%d as %.*s (p%d, c%d, k%d%s%.*s%s).",
         <const char*>b"bridge" if c.flags & CF_REMOTE_BRIDGE else <const char*>b"client", where, <int>c.conn.address.port,
         <int>id.n, <const char*>id.p, <int>c.version, <int>clean, keepalive_s,
@@ -262,11 +263,15 @@ cdef void log_connected(Broker* b, Client* c, bint clean, int keepalive_s) noexc
         <const char*>user.p if user.p != NULL else <const char*>b"", <const char*>b"'" if user.p != NULL else <const char*>b""))
 
 
+cdef bint was_closed(int reason) noexcept nogil:
+    return reason == END_LOST or reason == END_ERRNO + ECONNRESET or reason == END_ERRNO + EPIPE
+
+
 cdef const char* reason_text(int reason) noexcept nogil:
     """Return why a client ended; NULL for a normal end. The texts are Mosquitto's."""
     if reason == END_NORMAL or reason == END_WITH_WILL:
         return NULL
-    if reason == END_LOST or reason == END_ERRNO + ECONNRESET or reason == END_ERRNO + EPIPE:
+    if was_closed(reason):
         return "connection closed by client"
     if reason >= END_ERRNO:
         return strerror(reason - END_ERRNO)
@@ -323,8 +328,17 @@ cdef const char* refusal_text(uint8_t rc) noexcept nogil:
     return reason_text(rc)
 
 
+cdef bint is_health_check(Broker* b, const Client* c, int reason) noexcept nogil:
+    """Return whether a connection that ends was only a check by a load balancer: no byte came on it, or the proxy itself was the
+    client. An end for another reason than that the client has closed it may be trouble."""
+    if b.settings.compat or (not was_closed(reason) and reason_text(reason) != NULL):
+        return 0
+    return c.conn.address.by_proxy == PROXY_ITSELF or (c.state == C_NEW and c.conn.rx_ms == 0 and c.conn.transport == NULL)
+
+
 cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
+    cdef uint32_t type = LOG_NOTICE
     cdef const char* why = refusal_text(b.log.refused) if reason == END_REFUSED else reason_text(reason)
     cdef View id = client_id_of(c) if c.session != NULL or b.log.connecting.p == NULL else b.log.connecting
     if c.flags & CF_BRIDGE and c.session == NULL:
@@ -333,19 +347,21 @@ cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil:
         if not b.log.was_refused:
             return               # an earlier line has logged the reason
         b.log.was_refused = 0
-    if not b.settings.connection_messages or not peer_line_wanted(b, c, LOG_NOTICE, LINE_REFUSED if reason == END_REFUSED else LINE_ENDED):
+    if reason != END_REFUSED and is_health_check(b, c, reason):
+        type = LOG_DEBUG
+    if not b.settings.connection_messages or not peer_line_wanted(b, c, type, LINE_REFUSED if reason == END_REFUSED else LINE_ENDED):
         return
     client_address(c, where, sizeof(where))
     if id.n == 0:
         id.p = <const uint8_t*>where     # no id yet: its address
         id.n = <uint32_t>strlen(where)
     if why == NULL:
-        log_line_of(b, c, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s [%s:%d] disconnected.", <int>id.n,
-                                               <const char*>id.p, where, <int>c.conn.address.port))
+        log_line_of(b, c, type, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s [%s:%d] disconnected.", <int>id.n,
+                                         <const char*>id.p, where, <int>c.conn.address.port))
     else:
-        log_line_of(b, c, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s [%s:%d] disconnected: %s%s", <int>id.n,
-                                               <const char*>id.p, where, <int>c.conn.address.port, why,
-                                               <const char*>b"" if strncmp(why, "bad socket", 10) == 0 else <const char*>b"."))
+        log_line_of(b, c, type, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s [%s:%d] disconnected: %s%s", <int>id.n,
+                                         <const char*>id.p, where, <int>c.conn.address.port, why,
+                                         <const char*>b"" if strncmp(why, "bad socket", 10) == 0 else <const char*>b"."))
 
 
 cdef bint denial_logged(Broker* b) noexcept nogil:

@@ -104,6 +104,7 @@ cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a)
     if c == NULL:
         return
     l.full = listener_full(b, listener) or all_full(b)
+    c.conn.rx_ms = 0             # no byte has come
     client_welcome(b, c)
 
 

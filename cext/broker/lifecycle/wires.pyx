@@ -239,7 +239,7 @@ cdef int wire_head(Broker* b, Client* c, Client* half, uint32_t place) noexcept 
     h.listener_port, h.origin = c.listener.port, c.listener.origin
     h.websockets, h.tls = c.listener.websockets != 0, c.listener.tls_context != NULL
     h.login_ms = <uint32_t>wheel_left_ms(&b.wheel, &c.timer)
-    h.family, h.by_proxy, h.port = c.conn.address.family, c.conn.address.by_proxy, c.conn.address.port
+    h.family, h.by_proxy, h.port = c.conn.address.family, c.conn.address.by_proxy & 1, c.conn.address.port
     memcpy(h.ip, c.conn.address.ip, sizeof(h.ip))
     head_n = ticket_size(&h)
     if head_n == 0:

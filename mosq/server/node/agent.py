@@ -9,6 +9,8 @@
                        STATUS WHY (to look or write)
     parent -> agent    go (the listeners are open: join); serves WORKER TOKEN; ended WORKER TOKEN FAILED (before it has
                        served clients); killed NUMBER; leave; stop; lost WORKER TEXT (acknowledged messages)
+                       ends WORKER COUNT TEXT (how the last of its processes has ended)
+                       options VALUES (that all nodes should have alike)
                        figures WORKER TEXT (what a worker has noted about itself)
                        used STAMP (all workers that serve clients use that document); look WORKER PID NUMBER;
                        write WORKER PID NUMBER EXPECTED STAMP, with a descriptor
@@ -26,13 +28,14 @@ from typing import NamedTuple
 
 from mosq.auth.dynsec.document import covers
 from mosq.cluster.agent import Agent
+from mosq.cluster.alike import Likeness, unlike
 from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError, RefusedError
-from mosq.cluster.figures import overview
+from mosq.cluster.figures import Ends, overview, text_of_ends
 from mosq.cluster.member import Member
-from mosq.cluster.scripts import loss_field, uses_field
+from mosq.cluster.scripts import ends_field, loss_field, options_field, uses_field
 from mosq.cluster.terms import Terms
-from mosq.log_types import ERROR, WARNING
+from mosq.log_types import ERROR, NOTICE, WARNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,6 +73,7 @@ class NodeAgent:
         self._registry: Registry | None = None
         self._early: list[Message] = []         # messages of the parent that were not taken yet
         self._places: dict[int, Where | None] = {}      # that the parent knows
+        self._unlike: set[str] = set()          # what was reported about the options of nodes
         self._kills = self._killed = 0          # numbers of the last `kill`, and of the last one that was done
         self._done = threading.Condition()
         self._sending = threading.Lock()
@@ -160,7 +164,7 @@ class NodeAgent:
     def _serve(self, registry: "Registry", facts: "Facts") -> None:
         member = Member(self._identity.node, self._run_name, facts.workers, facts.terms, self,
                         announcement=self._identity.announcement, report=self._report, places=self._place)
-        agent = Agent(registry, member, noted=self._noted, viewed=self._viewed)
+        agent = Agent(registry, member, noted=self._noted, inspected=self._inspected, viewed=self._viewed)
         self._member, self._registry = member, registry
         assert self._rules is not None
         self._rules.start()
@@ -204,6 +208,11 @@ class NodeAgent:
         elif what == "lost":
             when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             agent.keep(loss_field(message["worker"]), f"{when} node {self._identity.node}: {message['text']}")
+        elif what == "ends":
+            ends = Ends(self._run_name, self._identity.node, message["count"], message["text"])
+            agent.keep(ends_field(message["worker"]), text_of_ends(ends))
+        elif what == "options":
+            agent.keep(options_field(self._identity.node), Likeness(self._run_name, message["values"]).text)
         elif what == "leave":
             agent.leave()
         elif what == "stop":
@@ -247,10 +256,18 @@ class NodeAgent:
 
     # ---- the parent
 
-    def _noted(self, figures: dict[int, str]) -> None:
-        """Pass the state of the cluster on to the parent."""
+    def _noted(self, figures: dict[int, str], options: dict[str, str]) -> None:
+        """Pass the state of the cluster on to the parent, and report in what its nodes differ now."""
         assert self._member is not None
+        lines = set(unlike(options, self._member.runs()))
+        for line in sorted(lines - self._unlike):
+            self._report(WARNING, line)
+        self._unlike = lines
         self._send({"is": "cluster", "overview": overview(self._member.nodes(), self._member.owners(), figures)})
+
+    def _inspected(self, warning: str) -> None:
+        """Report a setting of Redis that has become wrong, or right again."""
+        self._report(WARNING if warning else NOTICE, warning or "The maxmemory-policy of Redis is noeviction again.")
 
     def _place(self, places: "dict[int, Where | None]") -> None:
         """Report which workers have another place now."""
@@ -265,6 +282,16 @@ class NodeAgent:
     def _send(self, message: "Message", fds: "list[int] | tuple[()]" = ()) -> None:
         with self._sending:             # the keeper and the asker report
             self._channel.send(message, fds)
+
+
+def load_redis() -> None:
+    """Import the client of Redis with all that it needs later, if it is installed; the agent reports if it is not."""
+    try:
+        from mosq.cluster.registry import load_all
+    except ImportError:
+        import mosq.tools.extras  # noqa: F401
+    else:
+        load_all()
 
 
 def run_agent(identity: Identity, channel: "Channel", lease: "Lease") -> None:

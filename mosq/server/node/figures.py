@@ -31,7 +31,7 @@ class Reporter:
 
     def __init__(self, engine: "Engine", channel: "Channel", token: int, lease_s: float) -> None:
         self._engine, self._channel, self._token = engine, channel, token
-        self._every_s, self._lag = lease_s / REPORTS, Lag()
+        self._every_s, self._lag, self._begun_s = lease_s / REPORTS, Lag(), now_s()
         self._ended = threading.Event()
         threading.Thread(target=self._run, name="mosq-figures", daemon=True).start()
 
@@ -43,4 +43,5 @@ class Reporter:
                 continue                # the loop has not begun, or has ended
             lag_s = self._lag.look(now_s(), stats["disk_waiting_bytes"], stats["disk_commits"])
             if self._channel.is_read():
-                self._channel.send({"is": "figures", "text": text_of(self._token, links, int(1000 * lag_s), stats)})
+                text = text_of(self._token, links, int(1000 * lag_s), stats, int(now_s() - self._begun_s))
+                self._channel.send({"is": "figures", "text": text})

@@ -24,10 +24,11 @@ from mosq.log_types import ERROR, INFORMATION, NOTICE, WARNING
 from mosq.server import process, signals
 from mosq.server.control import EXIT_CANNOT_START, EXIT_CONFIG, EXIT_OK, CannotStartError
 from mosq.server.handover import has_stores
-from mosq.server.node.agent import Identity, run_agent
+from mosq.server.node.agent import Identity, load_redis, run_agent
 from mosq.server.node.documents import Documents
 from mosq.server.node.doors import Doors
 from mosq.server.node.lease import Lease
+from mosq.server.node.likeness import values_of
 from mosq.server.node.slot import NodeSlot
 from mosq.server.node.store import StorePlace
 from mosq.server.node.wires import Wires, address_text, own_host
@@ -160,6 +161,7 @@ class NodeParent(Parent):
             if pid == 0:
                 ours.close()
                 process.name_process(AGENT_NAME, arguments=True)
+                load_redis()        # perhaps only root can read the folder of Python's packages
                 if self._user is not None:
                     process.become(self._user)
                 continue_when_parent_ends()
@@ -197,7 +199,12 @@ class NodeParent(Parent):
         self._http_doors.shut()
         self._tell({"do": "go"})
         self._documents.look(0.0)
+        self._tell({"do": "options", "values": values_of(self.config)})
         return True
+
+    def _apply(self, config: "Config") -> None:
+        super()._apply(config)
+        self._tell({"do": "options", "values": values_of(config)})
 
     def _serve_as(self, place: int, channel: "Channel", before: "set[int]") -> int:
         self._lease.obey(self._lease_s)
@@ -343,6 +350,8 @@ class NodeParent(Parent):
             slot.report_s = now_s + pause_s
             why = ": the lease of this node is over" if self._lease.is_over else ""
             self.log.report(ERROR, f"Error: {how}{why}. It may start again in {pause_s:g} seconds.")
+            if not why:
+                self._tell({"do": "ends", "worker": slot.place, "count": slot.ends, "text": how})
         slot.stop_s = None
 
     # ---- the agent

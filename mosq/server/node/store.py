@@ -4,16 +4,16 @@ from typing import NamedTuple
 
 from mosq.cluster.scripts import (
     MARK,
-    SEGMENT,
+    STORE,
     STORE_FOLDER,
     STREAMS_FOLDER,
-    head_of,
     keys_of,
     keys_of_store,
     store_mark,
     store_name,
     stream_id,
 )
+from mosq.cluster.stores import damage_of, store_of
 from mosq.server.settings import stream_specs
 from mosq.server.storage import IN_REDIS, report_store, report_streams
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from mosq.config.model import Config
     from mosq.engine import Engine
 
-OPERATIONS_OF_FILE = 4          # for each file of a new store, at most
 SEGMENTS = 8                    # of a stream with a bound on its size, because retention removes whole segments
 SEGMENT_BYTES = 16 << 20        # of a stream at most: Redis has it in memory, also after it was read
 MARK_MS = 1000                  # for the replicas to confirm that a store was made
@@ -49,21 +48,19 @@ class StorePlace(NamedTuple):
 
     def take(self, worker: int, token: int) -> "LogFiles":
         """Take the files of a worker's store: Redis refuses each process with an earlier token now. A store that was
-        made once is never made again: without its keys, its messages are lost, and an empty store would hide that.
+        made once is never made again: without its keys, its messages are lost, and an empty store would hide that. A
+        store of which a part was deleted or cut is not taken either.
         Raises OSError."""
         from mosq._redis import LogFiles
 
         name, mark, connection = self.name_of(worker), store_mark(worker), self._connection()
         key = keys_of(self.cluster)[0]
         is_new = connection.call("HGET", key, mark) is None
-        if not is_new and connection.call("HLEN", head_of(name)) == 0:
-            raise OSError(f"Redis has no store of worker {worker} any more, and it had one: the keys mosq:{{{name}}}:* "
-                          "were deleted, with acknowledged messages. Restore the data of Redis; to go on without them: "
-                          f"redis-cli HDEL '{key}' '{mark}'")
-        if not is_new and (missing := _missing(connection, name)):
-            raise OSError(f"the store of worker {worker} in Redis is damaged: the key {missing} was deleted, with "
-                          "acknowledged messages. Restore the data of Redis; to go on without them, with an empty "
-                          f"store: delete all keys mosq:{{{name}}}:*, then redis-cli HDEL '{key}' '{mark}'")
+        if not is_new:
+            *keys, prefix = keys_of_store(name)
+            store = store_of(connection.call("EVAL", STORE, len(keys), *keys, prefix))
+            if damage := damage_of(store, self.cluster, self.id, worker):
+                raise OSError(damage)
         files = LogFiles(connection, name, token, self.replicas, create=is_new, all_replicas=self.all_replicas,
                          in_step=self.in_step)
         if is_new:
@@ -85,25 +82,6 @@ class StorePlace(NamedTuple):
         address = self.address
         return RedisConnection(address.hosts, address.master or None, address.user, address.password,
                                database=address.db)
-
-
-def _missing(connection: "RedisConnection", name: str) -> str:
-    """Return a key that a store must have, and does not have: that of the names, or of the content of a segment if none
-    has one. "" if there is none. A process can end between the first operations, so the first segment may be empty."""
-    head, names, _, contents = keys_of_store(name)
-    number, found = connection.call("HGET", head, "number"), connection.call("HGETALL", names)
-    assert isinstance(found, list)
-    if not isinstance(number, bytes) or int(number) == 0:
-        return ""
-    if not found:
-        return names
-    texts = [one.decode("utf-8", "replace") for one in found if isinstance(one, bytes)]
-    keys = [contents + content for file, content in zip(texts[::2], texts[1::2], strict=True)
-            if file.startswith(SEGMENT)]
-    first = OPERATIONS_OF_FILE * (len(texts) // 2 - len(keys) + 1)      # until the first segment has content
-    if not keys or int(number) <= first or any(connection.call("STRLEN", key) for key in keys):
-        return ""
-    return keys[0]
 
 
 def open_in_redis(engine: "Engine", config: "Config", place: StorePlace, files: "LogFiles",

@@ -570,8 +570,7 @@ class Parent:
         self._trial = TrialSlot()
 
         def check(channel: "Channel", before: "set[int]") -> int:
-            shared = self._shared
-            trial = Trial(0, channel, shared.given, shared.receiving[0], shared.questions[0], self._covered)
+            trial = Trial(channel, self.given.http)
             trial.document = self.document
             return trial.run(reachable(self.config), self._user, self.log, self._load, before)
 

@@ -95,6 +95,11 @@ class Slot:
         self._failures += 1
         return pause_s
 
+    @property
+    def ends(self) -> int:
+        """Return how many processes have ended since one was steady."""
+        return self._failures
+
     def kill(self, number: int) -> None:
         """Send a signal to the process."""
         if self.pid:

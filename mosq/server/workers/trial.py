@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from mosq.config.model import Config
     from mosq.log.log import Log
+    from mosq.server.http.listeners import Bound
     from mosq.server.process import Account
+    from mosq.server.workers.channel import Channel
 
 PLACE = -1                      # of no worker
 
@@ -55,7 +57,12 @@ class _NoEngine:
 
 
 class Trial(Worker):
-    """The process itself."""
+    """The process itself. It has no part in what the workers share."""
+
+    def __init__(self, channel: "Channel", http: "list[Bound]") -> None:
+        self.channel, self.http = channel, http
+        self._prepared = None
+        self._content = self._state = ""
 
     def run(self, config: "Config", user: "Account | None", log: "Log", load: "Callable[[], Config]",
             before: "set[int]") -> int:

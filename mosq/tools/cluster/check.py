@@ -9,9 +9,10 @@ while neither of them gets new routes.
 import time
 from typing import NamedTuple
 
-from mosq.cluster.entries import NEVER, Entry, entry_of, read_announcement, run_of
+from mosq.cluster.alike import unlike
+from mosq.cluster.entries import LARGE, NEVER, Entry, entry_of, read_announcement, run_of, strange_text
 from mosq.cluster.figures import figures_of, in_force
-from mosq.cluster.overview import OBSERVED_BEATS
+from mosq.cluster.overview import OBSERVED_BEATS, PAUSE_LEASES
 from mosq.cluster.requests import Note
 from mosq.cluster.scripts import SEGMENT, store_name
 
@@ -19,19 +20,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mosq.cluster.registry import Facts, File, Registry
+    from mosq.cluster.registry import Facts, Registry
+    from mosq.cluster.stores import File, Store
     from mosq.cluster.terms import Terms
 
-PAUSE_LEASES = 1.5              # between two readings: workers note their figures twice in each lease
 HEADER_BYTES = 4096             # of a segment (cext/store/format.pxd)
-
-
-class Store(NamedTuple):
-    """The store of a worker."""
-
-    head: dict[str, str]
-    gone: list[str]
-    files: "list[File]"
 
 
 class Reading(NamedTuple):
@@ -41,7 +34,8 @@ class Reading(NamedTuple):
     announcements: dict[str, str]
     table: dict[str, str]
     figures: dict[int, str]
-    stores: list[Store]
+    options: dict[str, str]
+    stores: "list[Store]"
     document: str               # stamp of the document of dynamic security
     used: dict[str, str]        # the version that each node uses
 
@@ -49,9 +43,10 @@ class Reading(NamedTuple):
 def read(registry: "Registry", facts: "Facts", cluster: str) -> Reading:
     """Read everything. Raises AwayError."""
     beats, announcements, table, _ = registry.raw()
-    figures = registry.ask(Note()).figures or {}
-    stores = [Store(*registry.store(store_name(cluster, facts.id, number))) for number in range(1, facts.workers + 1)]
-    return Reading(beats, announcements, table, figures, stores, registry.document_stamp(), registry.documents_used())
+    noted = registry.ask(Note())
+    stores = [registry.store(store_name(cluster, facts.id, number)) for number in range(1, facts.workers + 1)]
+    return Reading(beats, announcements, table, noted.figures or {}, noted.options or {}, stores,
+                   registry.document_stamp(), registry.documents_used())
 
 
 def alive_of(registry: "Registry", terms: "Terms") -> set[str]:
@@ -69,24 +64,26 @@ def alive_of(registry: "Registry", terms: "Terms") -> set[str]:
 def standing(registry: "Registry", facts: "Facts", cluster: str, alive: set[str],
              pause: "Callable[[float], object]" = time.sleep) -> list[str]:
     """Return the differences that stand in two readings. `alive`: nodes that gave a sign of life. Raises AwayError."""
-    first = differences(read(registry, facts, cluster), facts, alive)
+    first = differences(read(registry, facts, cluster), facts, cluster, alive)
     if not first:
         return []
     pause(PAUSE_LEASES * facts.terms.lease_s)
-    second = set(differences(read(registry, facts, cluster), facts, alive))
+    second = set(differences(read(registry, facts, cluster), facts, cluster, alive))
     return [one for one in first if one in second]
 
 
-def differences(found: Reading, facts: "Facts", alive: set[str]) -> list[str]:
+def differences(found: Reading, facts: "Facts", cluster: str, alive: set[str]) -> list[str]:
     """Return the differences in one reading."""
     entries, lines = _entries(found, facts)
     owners = [entry if entry.name in alive and run_of(found.beats.get(entry.name, "")) == entry.run else None
               for entry in entries]
     lines += _of_nodes(found, alive)
     lines += _of_documents(found, alive)
+    lines += unlike(found.options, {name: run_of(found.beats[name]) for name in alive & found.beats.keys()})
     for worker, entry in enumerate(entries):
         lines += _of_entry(found, worker, entry)
         lines += _of_store(found.stores[worker], f"worker {worker + 1}", entry, owners[worker] is not None)
+        lines += _of_sizes(found.stores[worker], store_name(cluster, facts.id, worker + 1), worker + 1)
     return [*lines, *_of_routes(found, owners)]
 
 
@@ -108,6 +105,9 @@ def _of_nodes(found: Reading, alive: set[str]) -> "Iterator[str]":
             continue
         announced, unusable = read_announcement(found.announcements[name])
         address = announced.address
+        if found.announcements[name].startswith(LARGE):
+            yield strange_text(name, found.announcements[name])
+            continue
         if unusable:
             yield f"The announcement of the node {name} is damaged, or of a later version of mosq: {unusable}."
             continue
@@ -148,7 +148,7 @@ def _of_entry(found: Reading, worker: int, entry: Entry) -> "Iterator[str]":
 
 # ---- stores
 
-def _of_store(store: Store, whose: str, entry: Entry, lives: bool) -> "Iterator[str]":
+def _of_store(store: "Store", whose: str, entry: Entry, lives: bool) -> "Iterator[str]":
     head = store.head
     if not head:
         if entry.token:
@@ -167,7 +167,16 @@ def _of_store(store: Store, whose: str, entry: Entry, lives: bool) -> "Iterator[
     yield from _of_files(store, whose)
 
 
-def _of_files(store: Store, whose: str) -> "Iterator[str]":
+def _of_sizes(store: "Store", name: str, worker: int) -> "Iterator[str]":
+    """Compare the contents with the lengths that the head has."""
+    for cut in store.cuts(name):
+        yield (f"The content of {cut.name} in the store of worker {worker} has {cut.length} bytes, and had "
+               f"{cut.expected}: its end was cut off.")
+    for key in store.unnamed(name):
+        yield f"The store of worker {worker} has the content {key}, and lacks its name."
+
+
+def _of_files(store: "Store", whose: str) -> "Iterator[str]":
     contents: dict[str, str] = {}
     for file in sorted(store.files):
         if file.content in contents:

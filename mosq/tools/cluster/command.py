@@ -48,8 +48,9 @@ Examples:
 
 \b
 Exit status:
-  0  all workers have a living node, and nothing needs attention
-  1  something needs attention, or Redis does not answer
+  0  all workers serve clients on a living node, all links between them are open, and nothing needs
+     attention
+  1  something needs attention, as a worker that ends again and again, or Redis does not answer
   3  there is no such cluster, the secret is another one, or the command line is wrong
 """
 CHECK_EPILOG = """\b
@@ -191,21 +192,16 @@ def status(                             # parameters: one for each option of the
         context: click.Context, /, address: str, cluster_name: str, password_file: str | None,
         secret_file: str | None, as_json: bool) -> None:
     """Show the nodes of the cluster in the Redis at ADDRESS, the node of each worker, and what needs attention."""
-    from mosq.cluster.overview import OBSERVED_BEATS, observed, overview_of
-    from mosq.cluster.scripts import figures_of_cluster, loss_field
+    from mosq.cluster.overview import OBSERVED_BEATS, overview_of, settled
 
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
         facts, registry = place.existing()
-        warnings = registry.check_server()
-        warnings += [f"The store of worker {worker} is not in Redis any more, and it was: its keys were deleted. "
-                     "Restore the data of Redis." for worker in registry.missing_stores(facts)]
-        warnings += [f"Worker {worker} may have lost acknowledged messages: {text}. To remove this line: "
-                     f"redis-cli HDEL '{figures_of_cluster(cluster_name)}' '{loss_field(worker - 1)}'"
-                     for worker, text in registry.losses().items()]
+        warnings = registry.check_server(refuses=False)
+        warnings += registry.damaged_stores(facts)
         announce(f"Watching the nodes for up to {OBSERVED_BEATS * facts.terms.beat_s:g} seconds.")
-        found = overview_of(cluster_name, facts, *observed(registry, facts.terms), warnings,
-                            registry.documents_used())
+        view, alive, noted = settled(registry, facts, announce)
+        found = overview_of(cluster_name, facts, view, alive, warnings + noted, registry.documents_used())
     if as_json:
         _print_json(found._asdict())
     else:
@@ -320,22 +316,22 @@ def where(                              # parameters: one for each option of the
         context: click.Context, /, address: str, cluster_name: str, password_file: str | None,
         secret_file: str | None, client_id: str) -> None:
     """Show which worker and which node of the cluster in the Redis at ADDRESS have the client CLIENT_ID."""
-    from mosq.cluster.overview import observed, overview_of
+    from mosq.cluster.overview import node_of
     from mosq.engine import worker_place
 
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
         facts, registry = place.existing()
-        table = overview_of(cluster_name, facts, *observed(registry, facts.terms), []).table
 
-    def worker_of(name: str) -> int:
-        return worker_place(facts.key, name.encode(), facts.workers)
+        def worker_of(name: str) -> int:
+            return worker_place(facts.key, name.encode(), facts.workers)
 
-    worker = worker_of(client_id)
+        worker = worker_of(client_id)
+        node = node_of(registry, facts.terms, worker)
     beside = next(name for n in count(1) if worker_of(name := f"ctl-{n}") == worker)
-    click.echo(f"{client_id}: worker {worker + 1}, {f'node {table[worker]}' if table[worker] else 'without a node'}. "
+    click.echo(f"{client_id}: worker {worker + 1}, {f'node {node}' if node else 'without a node'}. "
                f"A client with the id {beside} is at the same worker.")
-    context.exit(EXIT_OK if table[worker] else EXIT_TROUBLE)
+    context.exit(EXIT_OK if node else EXIT_TROUBLE)
 
 
 @cluster.command(epilog=STREAMS_EPILOG)
