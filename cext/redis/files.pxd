@@ -46,7 +46,7 @@ ctypedef struct RemoteFiles:
     char keys[5][320]           # head, names, gone, beginning of a content's key, files of other programs
     char owner[33]
     char owner_before[33]       # from which this process has taken the store; "" = the store is new
-    char shas[3][41]            # of the functions in Redis: claim, apply, read
+    char shas[4][41]            # of the functions in Redis: claim, apply, read, read many
     uint64_t token
     uint32_t replicas           # so many must confirm
     uint32_t all_replicas       # that there are when none is away

@@ -28,8 +28,8 @@ from cext.redis.hiredis cimport (
     REDIS_REPLY_ARRAY, REDIS_REPLY_ERROR, REDIS_REPLY_INTEGER, REDIS_REPLY_STRING, freeReplyObject, redisFormatCommandArgv,
     redisFreeCommand, redisReply,
 )
-from cext.redis.scripts cimport script_apply, script_claim, script_read
-from cext.store.file cimport FILE_LOST, FileOps, file_name_fn
+from cext.redis.scripts cimport script_apply, script_claim, script_read, script_read_many
+from cext.store.file cimport FILE_LOST, FileOps, FileRange, file_name_fn
 
 cdef extern from "<fcntl.h>" nogil:
     int O_CREAT
@@ -63,6 +63,8 @@ cdef enum:
     CLAIM = 0
     APPLY = 1
     READ = 2
+    READ_MANY = 3
+    RANGES_MAX = 128            # ranges of one question
 
 
 cdef inline const char* either(bint first, const char* a, const char* b) noexcept nogil:
@@ -245,7 +247,7 @@ cdef bint script_load(RemoteFiles* f, const char* text, char* sha) noexcept nogi
 
 cdef bint scripts_load(RemoteFiles* f) noexcept nogil:
     return script_load(f, script_claim(), f.shas[CLAIM]) and script_load(f, script_apply(), f.shas[APPLY]) \
-        and script_load(f, script_read(), f.shas[READ])
+        and script_load(f, script_read(), f.shas[READ]) and script_load(f, script_read_many(), f.shas[READ_MANY])
 
 
 cdef redisReply* claim(RemoteFiles* f, uint64_t token, bint first, bint create) noexcept nogil:
@@ -700,6 +702,68 @@ cdef int64_t log_pread(void* ctx, int fd, void* p, uint64_t n, uint64_t at) noex
     return read_repeated(f, file, p, n, at)
 
 
+cdef void ranges_taken(const RemoteFiles* f, const LogFile* file, FileRange* ranges, uint32_t n, const redisReply* reply) noexcept nogil:
+    """Copy the parts of a reply. While Redis is full, operations may wait that change some of them: those are left out."""
+    cdef const redisReply* part
+    cdef uint32_t i
+    for i in range(n):
+        part = reply.element[i]
+        if part.type == REDIS_REPLY_STRING and not (f.state == LOG_FULL and is_read_behind(f, file, ranges[i].at, ranges[i].at + ranges[i].n)):
+            ranges[i].n = min(ranges[i].n, <uint64_t>part.len)
+            memcpy(ranges[i].p, part.str, <size_t>ranges[i].n)
+        else:
+            ranges[i].n = 0
+
+
+cdef bint ranges_read(RemoteFiles* f, const LogFile* file, FileRange* ranges, uint32_t n) noexcept nogil:
+    """Read up to RANGES_MAX ranges with one question. Return 0 if Redis does not answer it."""
+    cdef const char* words[6 + 2 * RANGES_MAX]
+    cdef size_t lengths[6 + 2 * RANGES_MAX]
+    cdef char places[2 * RANGES_MAX][24]
+    cdef char content[352]
+    cdef char token[24]
+    cdef redisReply* reply
+    cdef bint answered
+    cdef int i, n_words = 6 + 2 * <int>n, failed = 0
+    snprintf(content, sizeof(content), "%s%lu", <const char*>f.keys[3], <unsigned long>file.content)
+    snprintf(token, sizeof(token), "%lu", <unsigned long>f.token)
+    words[0] = b"EVALSHA"
+    words[1] = f.shas[READ_MANY]
+    words[2] = b"2"
+    words[3] = f.keys[0]
+    words[4] = content
+    words[5] = token
+    for i in range(<int>n):
+        snprintf(places[2 * i], 24, "%lu", <unsigned long>ranges[i].at)
+        snprintf(places[2 * i + 1], 24, "%lu", <unsigned long>(ranges[i].at + ranges[i].n - 1))
+        words[6 + 2 * i] = places[2 * i]
+        words[7 + 2 * i] = places[2 * i + 1]
+    for i in range(n_words):
+        lengths[i] = strlen(words[i])
+    f.reads += 1
+    reply = log_ask(f, n_words, words, lengths, &failed)
+    if reply == NULL:
+        return 0
+    answered = reply.type == REDIS_REPLY_ARRAY and reply.elements == n
+    if answered:
+        ranges_taken(f, file, ranges, n, reply)
+    freeReplyObject(reply)
+    return answered
+
+
+cdef void log_read_many(void* ctx, int fd, FileRange* ranges, uint32_t n) noexcept nogil:
+    cdef RemoteFiles* f = <RemoteFiles*>ctx
+    cdef LogFile* file = file_at(f, fd)
+    cdef uint32_t i = 0, some
+    while i < n and file != NULL and file.data == NULL and f.state != LOG_ENDED and f.redis.c != NULL:
+        some = min(n - i, <uint32_t>RANGES_MAX)
+        if not ranges_read(f, file, ranges + i, some):
+            break
+        i += some
+    for i in range(i, n):
+        ranges[i].n = 0
+
+
 cdef int64_t log_pwrite(void* ctx, int fd, const void* p, uint64_t n, uint64_t at) noexcept nogil:
     cdef RemoteFiles* f = <RemoteFiles*>ctx
     cdef LogFile* file = file_at(f, fd)
@@ -909,6 +973,7 @@ cdef void log_files_table(RemoteFiles* f, FileOps* out) noexcept nogil:
     out.open = log_open
     out.close = log_close
     out.pread = log_pread
+    out.read_many = log_read_many
     out.pwrite = log_pwrite
     out.datasync = log_datasync
     out.truncate = log_truncate

@@ -18,3 +18,5 @@ cdef const char* script_claim() noexcept nogil
 cdef const char* script_apply() noexcept nogil
 # KEYS: head, content; ARGV: token, first byte, last byte. Returns these bytes, fewer at the end of the content.
 cdef const char* script_read() noexcept nogil
+# KEYS: head, content; ARGV: token, then first and last byte of each range. Returns the bytes of the ranges, as script_read.
+cdef const char* script_read_many() noexcept nogil

@@ -106,6 +106,15 @@ if token ~= ARGV[1] then return redis.error_reply('FENCED by token ' .. token) e
 return redis.call('GETRANGE', KEYS[2], ARGV[2], ARGV[3])
 """
 
+cdef const char* READ_MANY_TEXT = b"""
+local token = redis.call('HGET', KEYS[1], 'token')
+if not token then return redis.error_reply('EMPTY there is no such store') end
+if token ~= ARGV[1] then return redis.error_reply('FENCED by token ' .. token) end
+local out = {}
+for i = 2, #ARGV, 2 do out[i / 2] = redis.call('GETRANGE', KEYS[2], ARGV[i], ARGV[i + 1]) end
+return out
+"""
+
 
 cdef const char* script_claim() noexcept nogil:
     return CLAIM_TEXT
@@ -117,3 +126,7 @@ cdef const char* script_apply() noexcept nogil:
 
 cdef const char* script_read() noexcept nogil:
     return READ_TEXT
+
+
+cdef const char* script_read_many() noexcept nogil:
+    return READ_MANY_TEXT

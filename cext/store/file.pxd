@@ -3,10 +3,16 @@
 # the GIL.
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.errno cimport EIO, ENOENT
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 # Callback for one name in a directory. Return 0 to continue.
 ctypedef int (*file_name_fn)(void* arg, const char* name) noexcept nogil
+
+# A part of a file that is read into memory of the caller.
+ctypedef struct FileRange:
+    uint64_t at
+    uint64_t n                  # bytes that are wanted, then those that were read; 0 = none
+    uint8_t* p
 
 ctypedef struct FileOps:
     void* ctx
@@ -14,6 +20,9 @@ ctypedef struct FileOps:
     int (*open)(void* ctx, const char* path, int flags) noexcept nogil
     int (*close)(void* ctx, int fd) noexcept nogil
     int64_t (*pread)(void* ctx, int fd, void* p, uint64_t n, uint64_t at) noexcept nogil           # may be a short read
+    # Read ranges together, because each read takes as long as all of them. A range that cannot be read has n = 0 afterwards, and
+    # is read by `pread`, which has the reason. NULL = reads are quick
+    void (*read_many)(void* ctx, int fd, FileRange* ranges, uint32_t n) noexcept nogil
     int64_t (*pwrite)(void* ctx, int fd, const void* p, uint64_t n, uint64_t at) noexcept nogil    # may be a short write
     int (*datasync)(void* ctx, int fd) noexcept nogil
     int (*truncate)(void* ctx, int fd, uint64_t n) noexcept nogil

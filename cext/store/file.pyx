@@ -143,6 +143,7 @@ SYSTEM.names = system_names
 SYSTEM.lock = system_lock
 SYSTEM.explain = NULL
 SYSTEM.low = NULL
+SYSTEM.read_many = NULL
 SYSTEM.place = NULL
 SYSTEM.unreserved = 0
 SYSTEM.deferred = 0

@@ -4,7 +4,7 @@ wanted.
 Invariants: each requested lsn gets one answer, and the answers of one request keep its order. The bodies that were read and not
 yet taken by the loop have at most STORE_READ_BYTES_MAX bytes plus one body. A record is returned only if its checksums are valid.
 It is reported missing only if its bytes were read and are invalid, or its file does not exist. Without descriptors or memory the
-read is tried again; a disk that returns EIO is tried READ_TRIES times. Cost: adjacent records are read with one call per
+read is tried again; a disk that returns EIO is tried READ_TRIES times. Cost: in Redis, those of fetch.pyx; else adjacent records are read with one call per
 READ_WINDOW_BYTES, other records with one call of 4 KiB each.
 """
 
@@ -14,6 +14,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from cext.base.words cimport load32
+from cext.store.fetch cimport fetch_fini, fetch_next, fetched_at
 from cext.store.file cimport file_read
 from cext.store.format cimport (
     HEADER_BYTES, RECORD_BODY_MAX, STORE_KIND_MAX, STORE_RECORD_HEAD, crc_head, log_record_at, record_bytes, record_head_word,
@@ -51,6 +52,7 @@ cdef void reading_fini(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef StoreReading* r
     reading_dropped(s)
+    fetch_fini(s)
     while w.requests != NULL:
         r = w.requests
         w.requests = r.next
@@ -103,6 +105,15 @@ cdef const uint8_t* window_at(Store* s, const StoreSegment* g, uint64_t lsn, uin
     return w.window + (lsn - w.window_lsn)
 
 
+cdef const uint8_t* record_fetched_at(const Store* s, const StoreSegment* g, uint64_t lsn) noexcept nogil:
+    """Return the record at lsn. NULL: it was not fetched as a whole, or is damaged."""
+    cdef uint64_t most = 0
+    cdef const uint8_t* p = fetched_at(s, lsn, &most)
+    if p == NULL or log_record_at(s.hardware, p, most, g.seed, lsn) < 0 or p[8] > STORE_KIND_MAX:
+        return NULL
+    return p
+
+
 cdef const uint8_t* record_read_at(Store* s, uint64_t lsn, int* error) noexcept nogil:
     """Return the record at lsn. NULL: it does not exist or is damaged, or *error is the errno that prevents reading it now."""
     cdef const StoreSegment* g = segment_of(s, lsn)
@@ -111,6 +122,9 @@ cdef const uint8_t* record_read_at(Store* s, uint64_t lsn, int* error) noexcept 
     cdef uint32_t n
     if g == NULL or g.end_lsn - lsn < STORE_RECORD_HEAD:
         return NULL
+    p = record_fetched_at(s, g, lsn)
+    if p != NULL:
+        return p
     left = g.end_lsn - lsn
     p = window_at(s, g, lsn, STORE_RECORD_HEAD, &most, error)
     if p == NULL:
@@ -188,6 +202,7 @@ cdef bint reading_step(Store* s, int* error) noexcept nogil:
     cdef StoreAnswer* last = NULL
     cdef uint64_t lsn, n_bytes = 0
     cdef uint32_t count = 0
+    fetch_next(s)
     while r != NULL and count < ANSWERS_STEP and w.answers_bytes + n_bytes < STORE_READ_BYTES_MAX:
         lsn = (<const uint64_t*>(r + 1))[r.done]
         if lsn >= w.written:
@@ -210,6 +225,8 @@ cdef bint reading_step(Store* s, int* error) noexcept nogil:
             request_done(w, before, r)
             r = next
     answers_publish(s, first, last, n_bytes)
+    if w.requests == NULL:
+        fetch_fini(s)
     if w.requests == NULL and w.window_cap > READ_WINDOW_BYTES:
         free(w.window)
         w.window = NULL

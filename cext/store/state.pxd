@@ -6,7 +6,7 @@
 # live_bytes, which belongs to the loop.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.view cimport View
-from cext.store.file cimport FileOps
+from cext.store.file cimport FileOps, FileRange
 
 cdef enum:
     STORE_SEGMENT_BYTES = 16 << 20
@@ -222,6 +222,12 @@ ctypedef struct StoreShared:
     StoreStats stats
     char why[512]               # size = STORE_WHY_MAX
 
+# Records that one step has read together.
+ctypedef struct StoreFetch:
+    FileRange* ranges           # of the log, in its order: `at` is an lsn
+    uint32_t n
+    uint8_t* bytes              # all ranges
+
 ctypedef struct StoreWriter:
     StoreSegment* segments      # sorted by base_lsn; the last is written to if `active`
     uint32_t n
@@ -255,6 +261,7 @@ ctypedef struct StoreWriter:
     StoreReading* requests
     StoreReading* requests_tail
     uint64_t answers_bytes      # value of shared.answers_bytes when it was last read
+    StoreFetch fetch
     uint8_t* window             # buffer of reading back
     uint64_t window_cap
     uint64_t window_want        # size of the next read in bytes

@@ -228,6 +228,7 @@ def file_ops(disk):
     f.lock = disk_lock
     f.explain = NULL
     f.low = NULL
+    f.read_many = NULL
     if hasattr(disk, "low"):
         f.low = disk_low
     f.place = NULL

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, settings, strategies as st
@@ -69,6 +71,18 @@ class RedisMachine(Machine):
             return
         self.check_read(key)
 
+    @rule(order=st.randoms(use_true_random=False))
+    def read_many_back(self, order: Random) -> None:
+        """Read all records that are written, as the queues of many sessions."""
+        place, written = self.owner.place, self.owner.store.written()
+        keys = sorted(key for key in place if place[key] < written)
+        order.shuffle(keys)
+        parts = [keys[n:n + 3] for n in range(0, len(keys), 3)]
+        for part in parts:
+            assert self.owner.store.read([place[key] for key in part])
+        self.owner.turn()
+        assert [(a[1], a[4][4:]) for a in self.owner.store.read_next()] == [(place[key], self.owner.table[key]) for key in keys]
+
     @rule()
     def power_cut(self) -> None:                    # type: ignore[override]
         """Kill Redis as well; all that it has done is in its append-only file."""
@@ -103,6 +117,75 @@ def test_cleaning_bounds_the_memory_of_redis(server: Server) -> None:
     assert server.contents() <= owner.store.stats()["segments"] + 2      # and the lock, and no spare
     assert len(scan(PLACE_OF_TESTS, lambda _: None, disk=owner.disk)["ranges"]) == 0
     assert owner.store.stats()["total_bytes"] < 2 * owner.live_bytes + 4 * 16384
+
+
+def spread(server: Server, count: int, sizes: Callable[[int], int]) -> tuple[Owner, RedisDisk]:
+    """Return a store with many segments, whose keys are from 0 on."""
+    disk = RedisDisk(server)
+    owner = Owner(disk)                             # type: ignore[arg-type]
+    for key in range(count):
+        owner.put(key, os.urandom(sizes(key)))
+        if key % 20 == 19:
+            owner.seal()
+            owner.turn()
+    owner.settle()
+    return owner, disk
+
+
+def read_all(owner: Owner, parts: list[list[int]]) -> None:
+    """Read records, each part with a request of its own, and compare them."""
+    for n, keys in enumerate(parts):
+        assert owner.store.read([owner.place[key] for key in keys], n)
+    want = [(n, owner.place[key], owner.table[key]) for n, keys in enumerate(parts) for key in keys]
+    got: list[tuple[int, int, bytes]] = []
+    while len(got) < len(want):
+        before = len(got)
+        owner.turn()
+        got += [(a[0], a[1], a[4][4:]) for a in owner.store.read_next()]
+        assert len(got) > before
+    assert got == want
+
+
+def test_records_of_many_sessions_are_read_with_few_questions(server: Server) -> None:
+    """Session n has each 100th message, so its records lie all over the segments, and in more blocks than are kept."""
+    owner, disk = spread(server, 1500, lambda _: 900)
+    segments = owner.store.stats()["segments"]
+    assert segments > 64          # BLOCKS of cext/redis/blocks.pxd
+    before = disk.log.counts()["reads"]
+    read_all(owner, [list(range(n, 1500, 100)) for n in range(100)])
+    steps = -(-1500 // 512)                         # FETCH_RECORDS of cext/store/fetch.pyx
+    assert 0 < disk.log.counts()["reads"] - before <= steps * segments + 4 < 1500 / 3
+
+
+def test_far_and_large_and_small_records_are_read_together(server: Server) -> None:
+    owner, _ = spread(server, 300, lambda key: (0, 7, 400, 1019, 1020, 1021, 5000, 12_000)[key % 8])
+    keys = list(range(300))
+    Random(7).shuffle(keys)
+    read_all(owner, [keys[n:n + 17] for n in range(0, 300, 17)])
+    read_all(owner, [keys[::7]])
+
+
+def test_records_that_cannot_be_read_together_are_read_one_by_one(server: Server) -> None:
+    """The connection is cut before the question for many records."""
+    owner, _ = spread(server, 60, lambda _: 600)
+    server.cut()
+    read_all(owner, [list(range(n, 60, 6)) for n in range(6)])
+
+
+def test_a_damaged_record_among_many_is_reported_and_the_others_are_read(server: Server) -> None:
+    owner, disk = spread(server, 60, lambda _: 600)
+    keys = [7, 8, 9, 30, 59]
+    for name in sorted(server.call("KEYS", "mosq:{log}:f:*")):      # type: ignore[arg-type, type-var]
+        content = server.call("GET", name)
+        assert isinstance(content, bytes)
+        at = content.find(owner.table[8])
+        if at >= 0:
+            server.call("SETRANGE", name, at + 5, b"damaged")
+    assert owner.store.read([owner.place[key] for key in keys])
+    owner.turn()
+    answers = owner.store.read_next()
+    assert [(a[1], a[4][4:]) for a in answers if a[2]] == [(owner.place[key], owner.table[key]) for key in keys if key != 8]
+    assert [a[1] for a in answers if not a[2]] == [owner.place[8]]
 
 
 def test_nothing_counts_before_redis_has_it() -> None:
