@@ -4,8 +4,8 @@ wanted.
 Invariants: each requested lsn gets one answer, and the answers of one request keep its order. The bodies that were read and not
 yet taken by the loop have at most STORE_READ_BYTES_MAX bytes plus one body. A record is returned only if its checksums are valid.
 It is reported missing only if its bytes were read and are invalid, or its file does not exist. Without descriptors or memory the
-read is tried again; a disk that returns EIO is tried READ_TRIES times. Cost: in Redis, those of fetch.pyx; else adjacent records are read with one call per
-READ_WINDOW_BYTES, other records with one call of 4 KiB each.
+read is tried again; a disk that returns EIO is tried READ_TRIES times. Cost: that of fetch.pyx in Redis; on a disk, adjacent
+records are read with one call per READ_WINDOW_BYTES, other records with one call of 4 KiB each.
 """
 
 from libc.errno cimport EIO, ENOENT, ENOMEM
