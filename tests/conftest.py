@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 
 from tests.harness.broker import has_workers
-from tests.harness.paho import close_pairs
+from tests.harness.paho import close_pairs, keep_pubrels
 from tests.harness.parallel import Parallel
 
 settings.register_profile("mosq", deadline=None)        # nothing is asserted about time
@@ -40,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)          # after the terminal reporter is registered
 def pytest_configure(config: pytest.Config) -> None:
     close_pairs()
+    keep_pubrels()
     if config.getoption("--part") or config.getoption("--all"):
         os.environ["MOSQ_TESTS_FULL"] = "1"         # for tests.harness.effort, also in processes that tests start
     if workers := config.getoption("--workers"):

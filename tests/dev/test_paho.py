@@ -1,4 +1,4 @@
-"""Test that the network threads of paho leave no sockets open in our tests (tests/harness/paho.py)."""
+"""Test what our tests correct in paho (tests/harness/paho.py)."""
 
 from __future__ import annotations
 
@@ -18,3 +18,13 @@ def test_a_network_thread_closes_its_pair_of_sockets() -> None:
         client.disconnect()
         client.loop_stop()
     assert [end.fileno() for end in pair if end is not None] == [-1, -1]
+
+
+def test_a_pubrel_is_sent_again_however_many_connections_end() -> None:
+    client = paho.Client(CallbackAPIVersion.VERSION2, "c", clean_session=False)
+    message = paho.MQTTMessage(1, b"t")
+    message.qos, message.state = 2, paho.mqtt_ms_wait_for_pubcomp
+    client._out_messages[1] = message
+    for _ in range(3):
+        client._messages_reconnect_reset_out()
+        assert message.state == paho.mqtt_ms_resend_pubrel

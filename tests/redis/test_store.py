@@ -173,7 +173,7 @@ def test_records_that_cannot_be_read_together_are_read_one_by_one(server: Server
 
 
 def test_a_damaged_record_among_many_is_reported_and_the_others_are_read(server: Server) -> None:
-    owner, disk = spread(server, 60, lambda _: 600)
+    owner, _ = spread(server, 60, lambda _: 600)
     keys = [7, 8, 9, 30, 59]
     for name in sorted(server.call("KEYS", "mosq:{log}:f:*")):      # type: ignore[arg-type, type-var]
         content = server.call("GET", name)
