@@ -27,7 +27,7 @@ cdef enum:
     SOURCE_NOTICE = 7
 
 cdef enum:
-    PROXY_ITSELF = 3            # of Address.by_proxy: the bit of a reported address, and one more
+    PROXY_ITSELF = 3            # of Address.by_proxy: the proxy itself is the client; bit 0 is set as in 1
 
 ctypedef struct Address:
     uint8_t family              # AF_INET, AF_INET6, AF_UNIX; 0 = none

@@ -133,8 +133,8 @@ cdef void turn_wait(Reactor* r) noexcept nogil:
     each turn."""
     cdef uint64_t now_us = clock_monotonic_us()
     cdef uint64_t early_us = TURNS_AT_ONCE * <uint64_t>r.turn_interval_us
-    if r.turn_due_us > now_us + early_us:
-        usleep(<unsigned int>(r.turn_due_us - now_us - early_us))
+    if r.turn_due_us > now_us + early_us:       # by more than the interval only if a reload has made that shorter
+        usleep(<unsigned int>min(r.turn_due_us - now_us - early_us, <uint64_t>r.turn_interval_us))
     r.turn_due_us = max(r.turn_due_us, now_us) + r.turn_interval_us
 
 

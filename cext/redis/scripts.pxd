@@ -2,7 +2,8 @@
 #
 # Keys of the store NAME, in one slot:
 #
-#     mosq:{NAME}:head     hash: token, owner, owner before, number of the last operation, connections
+#     mosq:{NAME}:head     hash: token, owner, owner before, number of the last operation, connections; key of a content
+#                          -> its length; sized: token and number of the operation after which these are the lengths
 #     mosq:{NAME}:names    hash: name of a file -> number of its content
 #     mosq:{NAME}:gone     hash: key of a content without a name that a descriptor still reads
 #     mosq:{NAME}:f:N      content N, a string; an empty content has no key

@@ -31,12 +31,16 @@ else
     if ARGV[2] ~= '-1' and ARGV[2] ~= head[2] then
         return redis.error_reply('LOST the store ends with operation ' .. head[2])
     end
-    redis.call('HSET', KEYS[1], 'token', token, 'number', head[2], 'owner', ARGV[4], 'before', before)
-    for _, key in ipairs(redis.call('HKEYS', KEYS[3])) do
-        redis.call('DEL', key)
-        redis.call('HDEL', KEYS[1], key)
-    end
+    redis.call('HSET', KEYS[1], 'token', token, 'number', head[2], 'sized', token .. ' ' .. head[2], 'owner', ARGV[4], 'before', before)
+    for _, key in ipairs(redis.call('HKEYS', KEYS[3])) do redis.call('DEL', key) end
     redis.call('DEL', KEYS[3])
+    for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+        if string.sub(field, 1, #ARGV[5]) == ARGV[5] then redis.call('HDEL', KEYS[1], field) end
+    end
+    for _, content in ipairs(redis.call('HVALS', KEYS[2])) do
+        local length = redis.call('STRLEN', ARGV[5] .. content)
+        if length > 0 then redis.call('HSET', KEYS[1], ARGV[5] .. content, length) end
+    end
 end
 redis.call('HINCRBY', KEYS[1], 'connections', 1)
 local out = {token, head[2], before}
@@ -70,7 +74,7 @@ end
 if kind == 'write' then
     if z == '1' then redis.call('DEL', KEYS[1] .. ':none') end
     local length = redis.call('SETRANGE', KEYS[4], x, y)
-    redis.call('HSET', KEYS[1], 'number', ARGV[2], KEYS[4], length)
+    redis.call('HSET', KEYS[1], 'number', ARGV[2], 'sized', ARGV[1] .. ' ' .. ARGV[2], KEYS[4], length)
     return number
 elseif kind == 'cut' then
     local n = tonumber(x)
@@ -95,7 +99,7 @@ else
     remove()
     redis.call('HDEL', KEYS[3], KEYS[4])
 end
-redis.call('HSET', KEYS[1], 'number', ARGV[2])
+redis.call('HSET', KEYS[1], 'number', ARGV[2], 'sized', ARGV[1] .. ' ' .. ARGV[2])
 return number
 """
 

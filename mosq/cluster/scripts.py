@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ID_CHARACTERS = 8               # of the cluster's id in the name of a store
-LOSS = "lost "                  # with the number of a worker: a field of the figures
 USES = "dynsec "                # with the name of a node: a field of the figures
 DOCUMENT_MARK = "dynsec"        # field of the cluster's hash: a document was made
 LOSS, ENDS = "lost ", "ends "   # with the number of a worker: fields of the figures
@@ -47,7 +46,7 @@ if not id then return {'missing'} end
 if id ~= ARGV[1] then return {'another'} end
 local function stamp()
     local found = redis.pcall('HGET', KEYS[7], 'stamp')     -- a damaged key is no reason to end leases
-    return type(found) == 'string' and found or ''
+    return type(found) == 'string' and string.sub(found, 1, 64) or ''
 end
 local function announcements()
     local found = redis.call('HGETALL', KEYS[3])
@@ -126,10 +125,10 @@ if status == 'done' then
     redis.call('HDEL', KEYS[2], ARGV[2])
     redis.call('HDEL', KEYS[3], ARGV[2])
     redis.call('HDEL', KEYS[5], ARGV[2])
-    redis.call('HDEL', KEYS[6], 'options ' .. ARGV[2], 'dynsec ' .. ARGV[2])
+    redis.call('HDEL', KEYS[6], 'OPTIONS' .. ARGV[2], 'USES' .. ARGV[2])
 end
 return {'done'}
-"""
+""".replace("OPTIONS", OPTIONS).replace("USES", USES)
 
 # name, run, '1' or '0': send this run away, or let it come back
 SEND = _CHECK + """
@@ -148,7 +147,8 @@ return {'done', redis.call('HGETALL', KEYS[6])}
 # known stamp, random text: the stamp of the document, its text unless the stamp is known, and whether a document was
 # made. It writes, so that the replicas confirm it: a primary that was replaced may have an old document
 READ = _ALWAYS + f"""
-redis.call('HSET', KEYS[7], 'read', ARGV[3])
+local noted = redis.pcall('HSET', KEYS[7], 'read', ARGV[3])
+if type(noted) == 'table' then return {{'done', '', '', '1'}} end     -- the key has another type
 local found = stamp()
 local text = found ~= ARGV[2] and redis.call('HGET', KEYS[7], 'text') or ''
 return {{'done', found, text, redis.call('HEXISTS', KEYS[1], '{DOCUMENT_MARK}')}}

@@ -2,16 +2,20 @@
 
 The head has the length of each content, as the operations of the worker have left it (cext/redis/scripts.pyx), so a
 content that is shorter has lost its end. A store of which a part is missing is not opened: that would hide the loss.
+A process of an older version notes no lengths, so they count only if the last operation has noted them (`sized`). Each
+claim notes all of them again.
 """
 
 from typing import NamedTuple
 
-from mosq.cluster.scripts import keys_of, keys_of_store, store_mark, store_name
+from mosq.cluster.scripts import SEGMENT, keys_of, keys_of_store, store_mark, store_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
+
+OPERATIONS_OF_FILE = 4          # for each file of a new store, at most
 
 
 class File(NamedTuple):
@@ -39,6 +43,11 @@ class Store(NamedTuple):
     gone: list[str]             # keys of contents that wait for their removal
     files: list[File]
 
+    @property
+    def is_sized(self) -> bool:
+        """Return whether the lengths in the head are those after the last operation."""
+        return self.head.get("sized") == f"{self.head.get('token')} {self.head.get('number')}"
+
     def cuts(self, name: str) -> "Iterator[Cut]":
         """Return the contents of the store `name` that are shorter than they were, by the names of their files."""
         prefix = keys_of_store(name)[-1]
@@ -46,6 +55,18 @@ class Store(NamedTuple):
             noted = self.head.get(prefix + file.content, "")
             if noted.isdecimal() and file.length < int(noted):
                 yield Cut(file.name, prefix + file.content, file.length, int(noted))
+
+    @property
+    def segments(self) -> list[File]:
+        """Return the files of the log."""
+        return [file for file in self.files if file.name.startswith(SEGMENT)]
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no segment has a content although one must. A process can end between the first operations."""
+        segments = self.segments
+        first = OPERATIONS_OF_FILE * (len(self.files) - len(segments) + 1)  # until the first segment has content
+        return bool(segments) and int(self.head["number"]) > first and not any(file.length for file in segments)
 
     def unnamed(self, name: str) -> list[str]:
         """Return the keys of contents that the store `name` has, and whose names were deleted."""
@@ -86,9 +107,11 @@ def damage_of(store: Store, cluster: str, id: str, worker: int) -> str:
 
 def _part(store: Store, name: str) -> tuple[str, str]:
     """Return the part of a store that is missing, and how to go on with the rest."""
-    head, names, _, _ = keys_of_store(name)
+    head, names, _, contents = keys_of_store(name)
     if not store.files and store.head.get("number") != "0":
         return f"the key {names} was deleted", ""
+    if not store.is_sized:
+        return (f"the key {contents}{store.segments[0].content} was deleted" if store.is_empty else ""), ""
     if unnamed := store.unnamed(name):
         return f"the name of {unnamed[0]} was deleted from {names}", ""
     cut = next(store.cuts(name), None)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 HOLD_S = 4.0                    # for a replica that has left the primary; also HOLD_US of cext/redis/files.pyx
+CHANGE_MAX_S = 10.0             # of a change of dynamic security; less than LIMIT_S of a turn of a worker
 SLOW_S = 0.09                   # a Redis whose answers take so long, one after another, is reported as slow
 CLOCK = time.CLOCK_BOOTTIME     # as CLOCK_MONOTONIC, and it also counts while the machine is suspended
 
@@ -50,6 +51,11 @@ class Terms:
     def retry_s(self) -> float:
         """The pause after a beat that failed."""
         return self.beat_s / 4
+
+    @cached_property
+    def change_s(self) -> float:
+        """The time in which Redis must confirm a change of dynamic security, and a worker must use it."""
+        return min(self.lease_s / 2, CHANGE_MAX_S)
 
     @cached_property
     def request_s(self) -> float:

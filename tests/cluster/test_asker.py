@@ -27,7 +27,8 @@ class Scene:
         self.asker, self.poll = Asker(0, 3), select.epoll()
         self.asker.watch(self.poll, lambda: None)
         self.peers: list[tuple[int, bool]] = []
-        self.asker.serve(lambda name, args: {"kick": False, "trace_list": LISTED["value"] * 1000}[name], lambda *peer: self.peers.append(peer))
+        self.asker.serve(lambda name, args: {"kick": False, "trace_list": LISTED["value"] * self.rows}[name], lambda *peer: self.peers.append(peer))
+        self.rows = 1000                # of the answer to trace_list
         self.later_s = 0.0              # how far the time of the turns is ahead
         self.ended: list[int | None] = []
         self.calls: list[Any] = []
@@ -180,6 +181,22 @@ def test_one_question_at_a_time_is_answered_and_an_unread_answer_ends_its_connec
     scene.later_s = UNREAD_S + 1
     until(lambda: scene.peers == [(1, False)])
     assert not scene.asker._lines
+
+
+def test_an_answer_that_is_read_slowly_keeps_its_connection(scene: Scene) -> None:
+    scene.rows = 40_000
+    sock = scene.connect(1, own=False)
+    content = json.dumps(["trace_list", []]).encode()
+    sock.sendall(HEAD.pack(len(content), 5) + content)
+    [line] = scene.asker._lines.values()
+    until(lambda: line.out)
+    for _ in range(4):
+        scene.later_s += 0.7 * UNREAD_S
+        left = len(line.out)
+        assert left
+        while len(line.out) == left:
+            assert sock.recv(1 << 16)
+    assert scene.peers == [] and list(scene.asker._lines.values()) == [line]
 
 
 def test_a_new_connection_takes_the_place_of_the_one_before(scene: Scene) -> None:

@@ -11,8 +11,9 @@ LOCK, SEGMENT = [b"/store/lock", b"1", 0, []], [b"/store/segment.000001", b"3", 
 SIZE_OF_SEGMENT = [KEYS.encode() + b"f:3", b"5"]
 
 
-def damage(number: bytes, sizes: list[bytes], files: list[list[object]], gone: list[bytes] | None = None) -> str:
-    head = [b"token", b"1", b"number", number, *sizes]
+def damage(number: bytes, sizes: list[bytes], files: list[list[object]], gone: list[bytes] | None = None,
+           sized: bytes | None = None) -> str:
+    head = [b"token", b"1", b"number", number, b"sized", b"1 " + number if sized is None else sized, *sizes]
     return damage_of(store_of([head, gone or [], files]), "c", "123456789", 1)
 
 
@@ -44,6 +45,21 @@ def test_a_store_that_lacks_a_part_is_damaged(number: bytes, sizes: list[bytes],
     assert found.startswith(f"the store of worker 1 in Redis is damaged: {text}, with acknowledged messages. Restore the data of Redis;")
     assert f"delete all keys {KEYS}*, then redis-cli HDEL 'mosq:{{c}}:cluster' 'store 1'" in found
     assert found.endswith(f"to go on with the rest: redis-cli HDEL '{KEYS}head' '{KEYS}f:3'") == ("bytes" in text)
+
+
+@pytest.mark.parametrize("sized", [b"", b"1 8", b"0 9"])
+@pytest.mark.parametrize(("sizes", "files"), [
+    (SIZE_OF_SEGMENT, [LOCK]),                              # a process of an older version has removed the segment, and noted no length
+    ([SIZE_OF_SEGMENT[0], b"6"], [LOCK, SEGMENT]),
+    ([b"%bf:1" % KEYS.encode(), b"6"], [[*LOCK[:2], 4, []], SEGMENT]),
+])
+def test_lengths_that_the_last_operation_has_not_noted_do_not_count(sizes: list[bytes], files: list[list[object]], sized: bytes) -> None:
+    assert damage(b"9", sizes, files, sized=sized) == ""
+
+
+def test_without_lengths_a_store_whose_segments_have_no_content_is_damaged() -> None:
+    assert f"the key {KEYS}f:3 was deleted" in damage(b"9", [], [LOCK, [*SEGMENT[:2], 0, []]], sized=b"")
+    assert damage(b"8", [], [LOCK, [*SEGMENT[:2], 0, []]], sized=b"") == ""      # its process ended during its first start
 
 
 def test_a_store_without_its_head_was_deleted() -> None:

@@ -193,7 +193,7 @@ def test_stamps() -> None:
     assert not any(covers(*pair) for pair in (("", "1.a"), ("1.a", "1.b"), ("9.a", "10.b"), ("1.a", "x")))
     assert next_stamp("").partition(".")[0] == "1" and next_stamp("41.ab").partition(".")[0] == "42"
     assert next_stamp("1.a") != next_stamp("1.a")
-    assert all(map(is_stamp, (next_stamp(""), "7.a"))) and not any(map(is_stamp, ("", "7", "x.a", "7.", ".a", "7.a b")))
+    assert all(map(is_stamp, (next_stamp(""), "7.a"))) and not any(map(is_stamp, ("", "7", "x.a", "7.", ".a", "7.a b", "9" * 19 + ".a")))
 
 
 # ---- the agent's part
@@ -252,6 +252,37 @@ def test_a_change_that_redis_does_not_confirm_is_in_doubt_only_if_it_was_sent() 
     store.stamp = "2.b"             # it was made, though
     assert agent.ask("look") == ("answer", DONE)
     assert agent.sent[-2] == ("rules", "2.b") and agent.rules.stamp == "2.b"
+
+
+def test_a_change_that_may_have_been_made_stays_in_doubt_when_redis_refuses_its_repetition() -> None:
+    store = Store("1.a", content())
+    agent = Agent(store)
+    agent.rules.begin(None)
+    errors = [AwayError("too few replicas"), AwayError("out of memory", refused=True)]
+
+    def replace_document(expected: str, stamp: str, text: bytes) -> tuple[str, str]:
+        raise errors.pop(0)
+
+    store.replace_document = replace_document       # type: ignore[method-assign]
+    assert agent.ask("write", "1.a", "2.b", content()) == ("answer", DOUBT) and errors == []
+
+
+def test_a_defect_leaves_a_change_in_doubt() -> None:
+    store = Store("1.a", content())
+    agent = Agent(store)
+    agent.rules.begin(None)
+    store.replace_document = lambda *_: {}["none"]   # type: ignore[method-assign]
+    assert agent.ask("write", "1.a", "2.b", content()) == ("answer", DOUBT)
+    assert "KeyError" in agent.lines[-1]
+
+
+def test_a_first_document_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "BYTES_MAX", 100)
+    (tmp_path / "large").write_bytes(content())
+    store = Store()
+    with pytest.raises(RefusedError, match="it has at most 100: remove clients"):
+        Agent(store).rules.begin(First(str(tmp_path / "large"), None, None))
+    assert store.replaced == []
 
 
 def test_a_conflict_brings_the_newest_document_before_the_answer() -> None:
@@ -335,7 +366,7 @@ def test_the_lease_moves_only_when_the_workers_use_the_document_of_the_beat() ->
     ours, theirs = channel_pair()
     lease = SimpleNamespace(ends=[])
     lease.move = lease.ends.append
-    agent = NodeAgent(Identity(parse_address("redis://127.0.0.1"), "mosq", "a", b"", Announcement()), theirs, lease)   # type: ignore[arg-type]
+    agent = NodeAgent(Identity(parse_address("redis://127.0.0.1"), "mosq", "a", b"", Announcement(), first=First("/f", None, None)), theirs, lease)     # type: ignore[arg-type]
     agent._rules = Agent(Store()).rules
     kept: list[tuple[str, str]] = []
     keeper: Any = SimpleNamespace(keep=lambda *field: kept.append(field))
@@ -350,6 +381,9 @@ def test_the_lease_moves_only_when_the_workers_use_the_document_of_the_beat() ->
     agent._take(keeper, {"do": "used", "stamp": "1.a"}, [])
     assert lease.ends == [1.0, 2.0] and kept == [("dynsec a", "1")]
     assert beat("2.b", 3.0) == [1.0, 2.0]
+    agent._identity = agent._identity._replace(first=None)     # a node that does not use the document notes no version of it
+    agent._take(keeper, {"do": "used", "stamp": "1.a"}, [])
+    assert kept == [("dynsec a", "1")]
     agent._rules.damaged = "2.b"            # the rules in force stay
     assert beat("2.b", 4.0) == [1.0, 2.0, 4.0]
     agent._take(keeper, {"do": "used", "stamp": "9.c"}, [])
@@ -464,8 +498,11 @@ def test_a_worker_uses_a_new_document_and_disconnects_the_clients_that_it_concer
     tree["clients"] = [one for one in tree["clients"] if one["username"] != "ann"]
     assert node.take(json.dumps(tree).encode()) == [{"is": "uses", "count": 7}]
     assert [one.usernames for one in node.answers] == [["ann"]] and len(node.side.rules) == 1
-    node.worker._apply(node.control)        # a reload was prepared with the rules of before
-    assert len(node.side.rules) == 2
+    newest = node.side.directory.document
+    node.side.directory.document = document_of("1.a", content())    # a reload was prepared with the document of before
+    node.worker._apply(node.control)
+    assert len(node.side.rules) == 2 and node.side.directory.document is newest
+    assert "ann" not in node.side.directory.state.clients
     node.close()
 
 

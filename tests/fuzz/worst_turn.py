@@ -258,7 +258,7 @@ class Score:
 
 def maximum(watcher: Wire) -> tuple[int, int]:
     """Return the broker's largest work and time of a turn, from $SYS."""
-    watcher.send(Subscribe(9, (("$SYS/broker/turn/#", 0),)))
+    watcher.send(Subscribe(9, (("$SYS/broker/turn/+/maximum", 0),)))
     seen: dict[str, int] = {}
     while len(seen) < 2:
         got = watcher.read_packet()

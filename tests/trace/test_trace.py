@@ -244,7 +244,7 @@ def test_a_role_that_changes_at_this_moment_is_not_named_wrongly() -> None:
     engine: Any = SimpleNamespace(set_roles=lambda rules, places: taken.append("in force"))
     handler = DynsecCommands(directory, lambda: [0], lambda: engine, lambda kind, line: None, lambda: None)
     handler.add_to(SimpleNamespace(add=lambda topic, answer: None, traces=SimpleNamespace(take=taken.append)))      # type: ignore[arg-type]
-    handler._put_in_force()
+    handler.put_in_force()
     assert taken == [("a", "b", "c"), "in force", ["a", "?", "?"]]
 
 

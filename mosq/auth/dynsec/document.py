@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # answers of the agent of a node to a worker that asks for the newest document, or changes it
 DONE, CHANGED, AWAY, DOUBT, REFUSED, DAMAGED, LARGE = "done", "changed", "away", "doubt", "refused", "damaged", "large"
 ID_BYTES = 8                    # of the random part of a stamp
+DIGITS_MAX = 18                 # of the number of a version
 BYTES_MAX = 4 << 20             # of the content: each change sends it to Redis and to each replica
 
 
@@ -79,4 +80,4 @@ def covers(used: str, seen: str) -> bool:
 def is_stamp(text: str) -> bool:
     """Return whether a text of Redis is a stamp."""
     number, _, digits = text.partition(".")
-    return number.isascii() and number.isdecimal() and digits.isalnum()
+    return number.isascii() and number.isdecimal() and len(number) <= DIGITS_MAX and digits.isalnum()

@@ -61,7 +61,7 @@ class _Line:
     def __init__(self, sock: socket.socket, slot: int, own: bool) -> None:
         self.sock, self.slot, self.own = sock, slot, own
         self.out = bytearray()
-        self.since_s = 0.0              # since when `out` waits
+        self.since_s = 0.0              # since when nothing of `out` was sent
         self.answering = False          # a question of the other worker is not answered yet
         self.head = b""
         self.left = 0                   # bytes of the content that have not come
@@ -96,6 +96,7 @@ class Asker:
         self._lines: dict[int, _Line] = {}      # by descriptor
         self._work: SimpleQueue[tuple[_Line, int, bytes]] = SimpleQueue()
         self._done: list[tuple[_Line, bytes]] = []
+        self._now_s = 0.0                       # of the last turn
 
     def serve(self, answer: "Callable[[str, tuple[Any, ...]], Any]", peer: "Callable[[int, bool], None]") -> None:
         """Start the thread that answers. `answer` gets the name and the arguments of a question; `peer` gets a place,
@@ -258,25 +259,26 @@ class Asker:
 
     def turn(self, now_s: float) -> None:
         """Send the questions and answers that are new, and forget what came too late."""
+        self._now_s = now_s
         with self._lock:
             new, self._new = self._new, []
             done, self._done = self._done, []
         for place, message in new:
             if place in self._own:
-                self._send(self._own[place], message, now_s)
+                self._send(self._own[place], message)
         for line, message in done:
             if self._lines.get(line.sock.fileno()) is line:
                 line.answering = False
-                self._send(line, message, now_s)
+                self._send(line, message)
         for line in list(self._lines.values()):
             if line.own and line.content is not None and line.number not in self._open:
                 self._forget(line)
             elif not line.own and line.out and now_s - line.since_s > UNREAD_S:
                 self._end(line)
 
-    def _send(self, line: _Line, message: bytes, now_s: float) -> None:
+    def _send(self, line: _Line, message: bytes) -> None:
         if not line.out:
-            line.since_s = now_s
+            line.since_s = self._now_s
         line.out += message
         try:
             self._write(line)
@@ -289,6 +291,7 @@ class Asker:
         while line.out:
             sent = line.sock.send(memoryview(line.out)[:PART_BYTES])
             del line.out[:sent]
+            line.since_s = self._now_s
             if line.own:
                 with self._lock:
                     self._pending[line.slot] -= sent

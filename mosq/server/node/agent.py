@@ -203,7 +203,7 @@ class NodeAgent:
         elif what == "used":
             self._used = message["stamp"]
             self._move_lease()
-            if self._used:
+            if self._used and self._identity.first is not None:
                 agent.keep(uses_field(self._identity.node), self._used.partition(".")[0])
         elif what == "lost":
             when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

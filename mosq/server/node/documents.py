@@ -10,6 +10,7 @@ from collections import deque
 from typing import NamedTuple
 
 from mosq.auth.dynsec.document import DONE, Document
+from mosq.cluster.terms import Terms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Documents:
     def __init__(self, slots: "Sequence[NodeSlot]", lease_s: float, document: Document | None,
                  tell: "Callable[[Message, list[int]], None]") -> None:
         """`tell` sends a message to the agent."""
-        self._slots, self._within_s, self._tell = slots, lease_s / 2, tell
+        self._slots, self._within_s, self._tell = slots, Terms(lease_s).change_s, tell
         self.document = document
         self.count = 0                  # of the documents that came
         stamp = "" if document is None else document.stamp

@@ -3,6 +3,9 @@ and names may differ."""
 
 from hashlib import sha256
 
+from mosq.auth.dynsec.document import first_of
+from mosq.config.plugin import all_plugins
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mosq.config.model import Config, Listener
@@ -21,7 +24,8 @@ OPTIONS = (
 def values_of(config: "Config") -> dict[str, str]:
     """Return the options by name, in words of the configuration."""
     values = {name: _text(getattr(config, name)) for name in OPTIONS}
-    values["listeners"] = ", ".join(sorted(_listener(one) for one in config.listeners))
+    values["dynamic security"] = "no" if first_of(all_plugins(config)) is None else "yes"
+    values["listeners"] = ", ".join(sorted(_listener(one, config.allows_anonymous(one)) for one in config.listeners))
     path = config.acl_file
     if path is not None:
         try:
@@ -34,10 +38,11 @@ def values_of(config: "Config") -> dict[str, str]:
     return values
 
 
-def _listener(one: "Listener") -> str:
+def _listener(one: "Listener", anonymous: bool) -> str:
     parts = ["a unix socket" if one.path else str(one.port), one.protocol]
     parts += [name for name, has in (("with TLS", one.tls), ("with client certificates", one.require_certificate),
-                                     (f"below {one.mount_point}", one.mount_point)) if has]
+                                     (f"below {one.mount_point}", one.mount_point),
+                                     ("for clients without a user name", anonymous)) if has]
     return " ".join(parts)
 
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from mosq.auth.dynsec.document import (
     AWAY,
+    BYTES_MAX,
     CHANGED,
     DAMAGED,
     DONE,
@@ -99,6 +100,9 @@ class Rules:
                 tree, passwords = generated(first.path, first.password_init_file,
                                             lambda text: self._report(INFORMATION, text), first.named_at)
                 local = b"".join(content_of(tree))
+            if len(local) > BYTES_MAX:
+                raise ConfigError(f"The document in {first.path} would have {len(local)} bytes. In a cluster it has at "
+                                  f"most {BYTES_MAX}: remove clients, groups or roles.", first.named_at)
             self._made = next_stamp(""), local, passwords
         stamp, content, passwords = self._made
         status, _ = self._registry.replace_document("", stamp, content)
@@ -140,7 +144,11 @@ class Rules:
     def ask(self, message: "Message", fds: list[int]) -> None:
         """Answer a question of a worker: `look` or `write`. Takes the descriptors."""
         def answer() -> None:
-            status, why = self._look() if message["do"] == "look" else self._write(message, fds)
+            try:
+                status, why = self._look() if message["do"] == "look" else self._write(message, fds)
+            except Exception as error:      # a defect, after which the change may be in Redis
+                self._failed(error)
+                status, why = DOUBT, "the log of the node has the reason"
             self._send({"is": "answer", "worker": message["worker"], "pid": message["pid"], "number": message["number"],
                         "status": status, "why": why}, [])
 
@@ -151,8 +159,11 @@ class Rules:
             job = self._jobs.get()
             try:
                 job()
-            except Exception as error:      # a defect: changes get no answer, and the log names the reason
-                self._report(ERROR, f"Error: the document of dynamic security: {error!r}.")
+            except Exception as error:      # a defect
+                self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self._report(ERROR, f"Error: the document of dynamic security: {error!r}.")
 
     def _look(self) -> tuple[str, str]:
         """Take the document in Redis. Return the status, and why it is not DONE."""
@@ -173,16 +184,17 @@ class Rules:
 
     def _write(self, message: "Message", fds: list[int]) -> tuple[str, str]:
         """Replace the document. It is sent again while no answer comes: then it is done once, or refused."""
-        document, until_s, sent = Document(message["stamp"], fds[0]), time.monotonic() + self._terms.lease_s / 2, False
+        document, until_s = Document(message["stamp"], fds[0]), time.monotonic() + self._terms.change_s
+        in_doubt = False                # whether Redis may have done an earlier copy of the request
         while True:
             try:
                 status, now = self._registry.replace_document(message["expected"], document.stamp, document.content())
                 break
             except AwayError as error:
-                sent = sent or error.sent
+                in_doubt = in_doubt or (error.sent and not error.refused)
                 if error.refused or time.monotonic() >= until_s:
                     document.close()
-                    return REFUSED if error.refused else DOUBT if sent else AWAY, str(error)
+                    return DOUBT if in_doubt else REFUSED if error.refused else AWAY, str(error)
             time.sleep(self._terms.retry_s)
         if status == DONE and now == document.stamp:
             self._take(document)

@@ -105,11 +105,15 @@ class NodeWorker(Worker):
         self.channel.send({"is": "uses", "count": message["count"]})
 
     def _apply(self, control: "Control") -> None:
-        """Put a reload into force. It was prepared with the document of that time."""
+        """Put a reload into force. It was prepared with the document of that time, and another one may have come."""
+        from mosq.auth.dynsec.shared import SharedCommands
+
         super()._apply(control)
         commands = None if control.access is None else control.access.commands
-        if commands is not None:
-            commands.put_in_force()
+        if isinstance(commands, SharedCommands) and self.document is not None:
+            kicks = commands.take_document(self.document)
+            if kicks:
+                control.engine.answer([KickCommand(list(kicks))])
 
     def _show(self, control: "Control", overview: "Overview") -> None:
         """Publish what has changed in the state of the cluster."""

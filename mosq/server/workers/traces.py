@@ -56,6 +56,8 @@ class Elsewhere:
         if name == "trace_list":
             return self.rows()
         if name == "trace_news" and len(self.notices) >= NOTICES_MAX:
+            if all(row["trace"] != args[0] for row in self.rows()):
+                return None
             self.refused[args[0]] = self.refused.get(args[0], 0) + len(args[2])
             return None
         if name == "trace_end" and len(self.notices) >= ENDS_MAX:
