@@ -8,7 +8,7 @@ from mosq.cluster.entries import announcement_of, entry_of, run_of, strange_text
 from mosq.cluster.errors import AwayError
 from mosq.cluster.figures import STEADY_S, ends_of, in_force, links_down
 from mosq.cluster.requests import Look
-from mosq.cluster.scripts import ENDS, LOSS, figures_of_cluster, loss_field, of_nodes, of_workers
+from mosq.cluster.scripts import ENDS, LOSS, USES, figures_of_cluster, loss_field, of_nodes, of_workers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,9 +96,10 @@ def owners_of(facts: "Facts", view: "View", alive: set[str]) -> "list[Entry | No
 
 
 def settled(registry: "Registry", facts: "Facts",
-            announce: "Callable[[str], object]") -> "tuple[View, set[str], list[str]]":
-    """Return the last view, the nodes that gave a sign of life, and what their workers have noted that needs attention.
-    What passes by itself counts only if it stands. Raises AwayError."""
+            announce: "Callable[[str], object]") -> "tuple[View, set[str], list[str], dict[str, str]]":
+    """Return the last view, the nodes that gave a sign of life, what their workers have noted that needs attention, and
+    the version of the document of dynamic security that each node uses. What passes by itself counts only if it
+    stands. Raises AwayError."""
     until_s = None
     while True:
         view, alive = observed(registry, facts.terms)
@@ -108,7 +109,7 @@ def settled(registry: "Registry", facts: "Facts",
         if not passing or (until_s is not None and time.monotonic() >= until_s):
             runs = {name: run_of(view.beats[name]) for name in alive}
             return view, alive, [*unlike(of_nodes(noted), runs), *_lost(registry.cluster, noted),
-                                 *_ending(owners, noted), *passing]
+                                 *_ending(owners, noted), *passing], of_nodes(noted, USES)
         if until_s is None:
             until_s = time.monotonic() + PAUSE_LEASES * facts.terms.lease_s
             announce(f"Waiting for workers and links for up to {PAUSE_LEASES * facts.terms.lease_s:g} seconds.")

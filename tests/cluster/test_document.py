@@ -88,8 +88,10 @@ def test_beats_have_the_stamp_also_if_the_key_is_damaged(server: Redis, registry
     view = registry.ask(Beat(2, "")).view
     assert view is not None
     assert view.document == ""
-    with pytest.raises(AwayError, match="WRONGTYPE"):
-        registry.document()
+    assert registry.document() == ("", b"", True)           # it is damaged, and no node makes another one
+    with pytest.raises(AwayError, match="WRONGTYPE") as raised:
+        registry.replace_document("", "2.a", b"2")
+    assert raised.value.refused
 
 
 def test_a_change_counts_only_when_the_replicas_confirm_it(server: Redis) -> None:

@@ -200,8 +200,8 @@ def status(                             # parameters: one for each option of the
         warnings = registry.check_server(refuses=False)
         warnings += registry.damaged_stores(facts)
         announce(f"Watching the nodes for up to {OBSERVED_BEATS * facts.terms.beat_s:g} seconds.")
-        view, alive, noted = settled(registry, facts, announce)
-        found = overview_of(cluster_name, facts, view, alive, warnings + noted, registry.documents_used())
+        view, alive, noted, used = settled(registry, facts, announce)
+        found = overview_of(cluster_name, facts, view, alive, warnings + noted, used)
     if as_json:
         _print_json(found._asdict())
     else:
