@@ -51,7 +51,7 @@ class Store(NamedTuple):
     def cuts(self, name: str) -> "Iterator[Cut]":
         """Return the contents of the store `name` that are shorter than they were, by the names of their files."""
         prefix = keys_of_store(name)[-1]
-        for file in sorted(self.files):
+        for file in sorted(self.files) if self.is_sized else ():
             noted = self.head.get(prefix + file.content, "")
             if noted.isdecimal() and file.length < int(noted):
                 yield Cut(file.name, prefix + file.content, file.length, int(noted))
@@ -72,7 +72,7 @@ class Store(NamedTuple):
         """Return the keys of contents that the store `name` has, and whose names were deleted."""
         prefix = keys_of_store(name)[-1]
         known = {prefix + file.content for file in self.files} | set(self.gone)
-        return sorted(key for key in self.head if key.startswith(prefix) and key not in known)
+        return sorted(key for key in self.head if self.is_sized and key.startswith(prefix) and key not in known)
 
 
 def store_of(answer: "Any") -> Store:
@@ -110,8 +110,8 @@ def _part(store: Store, name: str) -> tuple[str, str]:
     head, names, _, contents = keys_of_store(name)
     if not store.files and store.head.get("number") != "0":
         return f"the key {names} was deleted", ""
-    if not store.is_sized:
-        return (f"the key {contents}{store.segments[0].content} was deleted" if store.is_empty else ""), ""
+    if not store.is_sized and store.is_empty:
+        return f"the key {contents}{store.segments[0].content} was deleted", ""
     if unnamed := store.unnamed(name):
         return f"the name of {unnamed[0]} was deleted from {names}", ""
     cut = next(store.cuts(name), None)

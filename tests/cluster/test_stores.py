@@ -55,6 +55,8 @@ def test_a_store_that_lacks_a_part_is_damaged(number: bytes, sizes: list[bytes],
 ])
 def test_lengths_that_the_last_operation_has_not_noted_do_not_count(sizes: list[bytes], files: list[list[object]], sized: bytes) -> None:
     assert damage(b"9", sizes, files, sized=sized) == ""
+    store = store_of([[b"token", b"1", b"number", b"9", b"sized", sized, *sizes], [], files])
+    assert list(store.cuts("c:12345678:1")) == [] and store.unnamed("c:12345678:1") == []      # `mosq cluster check` asks for them
 
 
 def test_without_lengths_a_store_whose_segments_have_no_content_is_damaged() -> None:
