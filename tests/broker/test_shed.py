@@ -163,3 +163,21 @@ def test_a_client_that_ends_gets_no_acknowledgement_before() -> None:
             assert isinstance(wire.read_packet(), Pingresp)
             acknowledged += 1
         assert 0 < acknowledged < len(victims)
+
+
+@pytest.mark.skipif(SANITIZED, reason="the sanitizer's own memory exceeds the limit")
+@pytest.mark.one_process("several workers share memory_limit, so its value here is too small for each of them")
+def test_small_retained_messages_leave_the_reserve_of_the_others() -> None:
+    """Test that memory which is not counted, a tenth of that of small retained messages, is noticed before it fills the reserve."""
+    limit = 100_000_000
+    messages = b"".join(Publish(f"a/{n}/b/{n}/c/{n}/d", b"1", retain=True).encode(4) for n in range(250_000))
+    with Process(f"listener {{port}} 127.0.0.1\nallow_anonymous true\nmemory_limit {limit}\n") as broker, \
+            closing(Wire(broker.port, 4)) as flood, closing(Wire(broker.port, 4)) as honest:
+        for name, wire in (("flood", flood), ("honest", honest)):
+            wire.send(Connect(name))
+            assert isinstance(wire.read_packet(), Connack)
+        flood.sock.sendall(messages)            # at once: the broker reads 2 MB faster than it reads its memory by the clock
+        flood.send(Pingreq())
+        assert flood.read_packet() == Pingresp()
+        assert 0.9 * limit < resident_bytes(broker, "VmHWM") < limit + (2 << 20)
+        assert_served(honest)

@@ -56,6 +56,7 @@ def test_the_failures_of_a_part_are_repeated_at_the_end(tmp_path: Path) -> None:
     status, lines = run(path, "bad", "good")
     repeated = lines[lines.index("=== bad failed:") + 1:lines.index("=== parts")]
     assert status == 1 and repeated == ["FAILED tests/x.py::test_x", *map(str, range(81, 101))]
+    assert results(lines) == ["bad: FAILED (status 1)", "    FAILED tests/x.py::test_x", "good: passed"]
 
 
 @pytest.mark.parametrize(("first", "order"), [(1, ["one", "two", "bad", "big"]), (3, ["bad", "big", "one", "two"]), (7, ["bad", "big", "one", "two"])])

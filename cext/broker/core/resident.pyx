@@ -3,12 +3,13 @@ the memory is for.
 
 The counted bytes of messages, buffers and the index are exact but not complete: sessions, OpenSSL, Python and gaps between blocks are missing.
 The resident memory has all of them. It is read when the broker has received READ_EVERY_BYTES or accepted READ_EVERY_CONNECTIONS since the last
-time, and every READ_EVERY_MS while packets arrive. In between, the change of the counted bytes is added to it. Above the limit, free pages are first returned to the system, at most once a second.
+time, when the counted bytes have grown by READ_EVERY_GROWTH, and every READ_EVERY_MS while packets arrive. In between, the change of the counted
+bytes is added to it. What is not counted grows with what is counted: with small retained messages by a tenth of it, which is most of all. Above the limit, free pages are first returned to the system, at most once a second.
 
 A limit that the process already exceeds at its start, within START_ROOM_BYTES, cannot bound the process. Then the limit bounds its growth.
 Inside another program the memory is not only the broker's: `watch` is 0, and only counted bytes are compared.
 
-Cost: two comparisons per turn; a read takes a microsecond.
+Cost: a few comparisons per turn; a read takes a microsecond.
 """
 
 from libc.stdint cimport uint64_t
@@ -38,6 +39,7 @@ cdef enum:
     READ_EVERY_MS = 100
     READ_EVERY_BYTES = 2 << 20
     READ_EVERY_CONNECTIONS = 100
+    READ_EVERY_GROWTH = 1 << 20
     TRIM_EVERY_MS = 1000
     BLOCK_BYTES = 8 << 20       # from this size on, the allocator returns a block to the system when it is freed
     START_ROOM_BYTES = 16 << 20
@@ -104,7 +106,8 @@ cdef void resident_check(Broker* b) noexcept nogil:
     if b.statm_fd < 0:
         memory_warn(b, b.memory_refused)
         return
-    if now_ms < b.resident_next_ms and bytes_in < b.resident_next_bytes and b.reactor.n_accepted < b.resident_next_accepted:
+    if now_ms < b.resident_next_ms and bytes_in < b.resident_next_bytes and b.reactor.n_accepted < b.resident_next_accepted \
+            and (b.settings.memory_limit == 0 or memory_counted(b) < b.resident_counted + READ_EVERY_GROWTH):
         return
     b.resident_next_ms = now_ms + READ_EVERY_MS
     b.resident_next_bytes = bytes_in + READ_EVERY_BYTES
