@@ -69,6 +69,7 @@ class ClusterRun(Load):
         self.slowest: dict[str, float] = {}     # kind -> the longest time from the end of its cause until all workers served
         self.homes: dict[int, str] = {}         # worker -> the node that had it last
         self.moves = self.ended = self.silent = 0
+        self.shown = 0                          # findings of the audit that were printed
         self.findings: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -106,6 +107,9 @@ class ClusterRun(Load):
         audit = self.chaos.audit
         self.say(f"{time.strftime('%H:%M:%S')} {self.counts.total():4d} {kind:22s} lasted {healed - began:5.1f} s, all served {took:5.1f} s later; {audit.deliveries:,} deliveries, "
                  f"{self.moves} moves, {sum(audit.faults.values()) + len(self.findings)} findings")
+        for text in audit.shown[self.shown:]:
+            self.say(f"!!! {text}")
+        self.shown = len(audit.shown)
         return True
 
     def end(self) -> None:
