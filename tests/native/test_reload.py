@@ -10,7 +10,10 @@ import time
 import pytest
 
 from mosq.auth.runner import Runner, connection_of
+from mosq.config.parser import load_config
 from mosq.records import ClientNotice
+from mosq.server.access import Access
+from mosq.server.signals import Reading, Stopped
 from tests.harness.broker import Broker, command
 from tests.harness.packets import Connect, Puback, Publish, Suback, Subscribe
 from tests.harness.wire import Wire
@@ -200,10 +203,24 @@ def test_a_reload_serves_clients_while_a_plugin_is_initialized(compiled, stop):
             assert broker.log().count("cleaned up") == 1, broker.log()
         else:
             (broker.dir / "go").touch()
-            logged(broker, "Plugin new version 1.2 loaded.")
-            connected(broker, "three", "ann").close()
+            logged(broker, "Plugin new version 1.2 loaded.")            # the shim's line: the reload goes on behind it
+            reload(broker, broker.config.read_text())
             assert broker.stop() == 0
             assert broker.log().count("cleaned up") == 2, broker.log()  # the new one was in force
+
+
+def test_a_stop_cleans_up_a_plugin_that_has_just_been_initialized(compiled, tmp_path):
+    path, lines, reading = tmp_path / "mosq.conf", [], Reading()
+    path.write_text(f"listener 1883\nplugin {compiled('events')}\n")
+
+    def stopped(done, name):
+        assert done.wait(WAIT_S)
+        reading.wanted = True           # SIGTERM comes before the main thread sees that the plugin is initialized
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        Access(load_config(str(path)), lambda kind, text: lines.append(text), lambda answers: None, wait=stopped, reading=reading)
+    assert [line for line in lines if "cleaned up" in line or "Warning" in line] == ["cleaned up 1"]
 
 
 def test_the_first_plugin_of_a_broker_comes_with_a_reload(compiled):
