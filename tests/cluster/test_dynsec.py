@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.part("dynsec")
 
 RULES = "dynamic_security {dir}/dynsec.json\nauth_backoff false\n"
 KEY = "mosq:{mosq}:dynsec"
+ACL = "topic readwrite #\n"
 
 
 @pytest.fixture
@@ -92,9 +94,11 @@ def at(node: Node, client_id: str, user: str, password: str) -> Wire:
     return found[0]
 
 
-def two(linked: Linked, *contents: Object | None) -> tuple[Node, Node]:
+def two(linked: Linked, *contents: Object | None, config: str = "") -> tuple[Node, Node]:
     """Start two nodes with dynamic security, each with one worker, and with files that have these contents."""
-    nodes = linked.node("a", RULES), linked.node("b", RULES)
+    nodes = linked.node("a", RULES + config), linked.node("b", RULES + config)
+    for node in nodes:
+        (node.dir / "acl").write_text(ACL)
     for node, content in zip(nodes, contents, strict=False):
         if content is not None:
             (node.dir / "dynsec.json").write_text(json.dumps(content))
@@ -142,6 +146,32 @@ def test_a_client_made_at_one_node_logs_in_at_the_other_and_a_deleted_one_is_dis
     assert tried(second, ids_here(linked, second, "eve"), "eve", "eve")[1] == REFUSED_5
     assert version(linked) == 5
     until(lambda: [node["dynsec_version"] for node in run_status(linked)["nodes"]] == ["5", "5"])
+
+
+def test_a_change_holds_at_a_node_whose_reload_lasts(linked: Linked) -> None:
+    first, second = two(linked, state(clients=[client("ann")]), config="acl_file {dir}/acl\n")
+    ann, boss = at(second, ids_here(linked, second, "ann"), "ann", "ann"), Boss(first, ids_here(linked, first, "boss"))
+    pids, rules = second.pids(), second.dir / "acl"
+    rules.unlink()
+    os.mkfifo(rules, 0o666)
+    assert second.process is not None
+    second.process.send_signal(signal.SIGHUP)
+    writer: list[int] = []
+
+    def opened() -> bool:               # as soon as the worker reads
+        with contextlib.suppress(OSError):
+            writer.append(os.open(rules, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(writer)
+
+    until(opened, second.log)
+    boss.does("deleteClient", username="ann")
+    packet = ann.read_packet()          # a worker that is killed sends none
+    assert isinstance(packet, Disconnect) and packet.rc == KICKED
+    until(lambda: [node["dynsec_version"] for node in run_status(linked)["nodes"]] == ["2", "2"])
+    os.write(writer[0], ACL.encode())
+    os.close(writer[0])
+    assert tried(second, ids_here(linked, second, "ann"), "ann", "ann")[1] == REFUSED_5
+    assert second.pids() == pids and "reloaded" not in second.log()
 
 
 def test_commands_of_both_nodes_at_one_time_all_take_effect(linked: Linked) -> None:

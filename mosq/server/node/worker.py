@@ -104,6 +104,13 @@ class NodeWorker(Worker):
             earlier.close()
         self.channel.send({"is": "uses", "count": message["count"]})
 
+    def _check(self, control: "Control", message: "Message") -> None:
+        """Check a configuration. A change of dynamic security does not wait for its files."""
+        from mosq.server.node.taking import Taking
+
+        with Taking(self.channel, self._waiting, lambda rules, fds: self._take_document(control, rules, fds[0])):
+            super()._check(control, message)
+
     def _apply(self, control: "Control") -> None:
         """Put a reload into force. It was prepared with the document of that time, and another one may have come."""
         from mosq.auth.dynsec.shared import SharedCommands

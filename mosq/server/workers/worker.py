@@ -6,6 +6,7 @@ A reload has two steps. At `check` the worker reads and prepares everything that
 """
 
 import os
+from collections import deque
 
 from mosq.engine import continue_when_parent_ends
 from mosq.server.workers.asking import Asking
@@ -43,6 +44,7 @@ class Worker:
     def __init__(self, place: int, channel: "Channel", given: "Given", receiving: int, asked: int,
                  covered: int) -> None:
         self.channel, self.http = channel, given.http if place == HTTP_PLACE else None
+        self._waiting: deque[tuple[Message, list[int]]] = deque()   # messages of the parent, with descriptors
         self._messages = self._commits = 0      # changes that were not reported yet
         self._asking, self.together = Asking(place, given.askings, asked), Together(channel)
         self._place, self._given, self._receiving, self._covered = place, given, receiving, covered
@@ -108,8 +110,9 @@ class Worker:
 
     def serve(self, control: "Control") -> bool:
         """Do what the parent asks for. Return False if the parent is gone: then the worker must end too."""
-        for message, fds in self.channel.receive():
-            self._do(control, message, fds)
+        self._waiting += self.channel.receive()
+        while self._waiting:
+            self._do(control, *self._waiting.popleft())
         self.together.pass_on(control.log.report)
         if self.wired is not None:
             self.wired.log(control.log.report)
