@@ -6,15 +6,14 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 
-from mosq.auth.dynsec.document import AWAY, DAMAGED
-from mosq.auth.dynsec.shared import ERRORS
+from mosq.auth.dynsec.outcome import AWAY, DAMAGED, ERRORS
 from tests.cluster.servers import Redis
 from tests.cluster.test_serving import WORKERS, Node
 from tests.cluster.test_two_nodes import Linked, run_status
+from tests.cluster.test_two_nodes import linked as linked
 from tests.dynsec.admin import LET_IN, PASSWORD, REFUSED_5, TOPIC, Object, state
 from tests.dynsec.test_broker import KICKED, client
 from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Publish, Subscribe, decode
@@ -26,16 +25,6 @@ pytestmark = pytest.mark.part("dynsec")
 RULES = "dynamic_security {dir}/dynsec.json\nauth_backoff false\n"
 KEY = "mosq:{mosq}:dynsec"
 ACL = "topic readwrite #\n"
-
-
-@pytest.fixture
-def linked() -> Iterator[Linked]:
-    with Redis() as redis:
-        running = Linked(redis)
-        try:
-            yield running
-        finally:
-            running.close()
 
 
 class Boss:

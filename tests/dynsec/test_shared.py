@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from mosq.auth.dynsec.check import readable_directory
-from mosq.auth.dynsec.document import AWAY, CHANGED, DAMAGED, DONE, DOUBT, LARGE, REFUSED, Document, First, covers, document_of, is_stamp, next_stamp
-from mosq.auth.dynsec.shared import ERRORS, SharedCommands, SharedDirectory, changed
+from mosq.auth.dynsec.document import Document, First, covers, document_of, is_stamp, next_stamp
+from mosq.auth.dynsec.outcome import AWAY, CHANGED, DAMAGED, DONE, DOUBT, ERRORS, LARGE, REFUSED
+from mosq.auth.dynsec.shared import SharedCommands, SharedDirectory, changed
 from mosq.auth.dynsec.store import read
 from mosq.cluster.address import parse_address
 from mosq.cluster.entries import Announcement

@@ -9,7 +9,8 @@ A worker that serves clients and does not take a version in time is killed, beca
 from collections import deque
 from typing import NamedTuple
 
-from mosq.auth.dynsec.document import DONE, Document
+from mosq.auth.dynsec.document import Document
+from mosq.auth.dynsec.outcome import DONE
 from mosq.cluster.terms import Terms
 
 TYPE_CHECKING = False

@@ -216,8 +216,8 @@ class NodeParent(Parent):
             self._agent.close()
 
     def _worker(self, place: int, channel: "Channel") -> "Worker":
-        made = NodeWorker(place, channel, self.given, self._shared.receiving[place], self._shared.questions[place],
-                          self._covered, self._store, self._wires, self.slots[place].next_token,
+        made = NodeWorker(place, channel, self._shared, self._covered, self._store, self._wires,
+                          self.slots[place].next_token,
                           NodeOf(self.config.cluster_name, str(self.config.cluster_node), self._lease, self._lease_s))
         made.document = self.document
         return made
