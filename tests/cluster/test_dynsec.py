@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import signal
 import pytest
 
 from mosq.auth.dynsec.outcome import AWAY, DAMAGED, ERRORS
+from mosq.cluster import scripts
 from tests.cluster.servers import Redis
 from tests.cluster.test_serving import WORKERS, Node
 from tests.cluster.test_two_nodes import Linked, run_status
@@ -17,6 +19,7 @@ from tests.cluster.test_two_nodes import linked as linked
 from tests.dynsec.admin import LET_IN, PASSWORD, REFUSED_5, TOPIC, Object, state
 from tests.dynsec.test_broker import KICKED, client
 from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Publish, Subscribe, decode
+from tests.harness.proxy import Proxy
 from tests.harness.wire import Wire
 from tests.workers.case import until
 
@@ -25,6 +28,7 @@ pytestmark = pytest.mark.part("dynsec")
 RULES = "dynamic_security {dir}/dynsec.json\nauth_backoff false\n"
 KEY = "mosq:{mosq}:dynsec"
 ACL = "topic readwrite #\n"
+LEASE_OVER = "the lease of this node is over"
 
 
 class Boss:
@@ -83,9 +87,12 @@ def at(node: Node, client_id: str, user: str, password: str) -> Wire:
     return found[0]
 
 
-def two(linked: Linked, *contents: Object | None, config: str = "") -> tuple[Node, Node]:
-    """Start two nodes with dynamic security, each with one worker, and with files that have these contents."""
+def two(linked: Linked, *contents: Object | None, config: str = "", at_second: str = "") -> tuple[Node, Node]:
+    """Start two nodes with dynamic security, each with one worker, and with files that have these contents. `at_second`: the address
+    of Redis for the second node."""
     nodes = linked.node("a", RULES + config), linked.node("b", RULES + config)
+    if at_second:
+        nodes[1].config.write_text(nodes[1].config.read_text().replace(linked.address, at_second))
     for node in nodes:
         (node.dir / "acl").write_text(ACL)
     for node, content in zip(nodes, contents, strict=False):
@@ -256,14 +263,24 @@ def test_nodes_that_start_together_make_one_document(linked: Linked) -> None:
 
 
 def test_a_node_that_lost_its_lease_serves_with_the_newest_document(linked: Linked) -> None:
-    first, second = two(linked, state(clients=[client("ann")]))
-    agent = second.agent()
-    os.kill(agent, signal.SIGSTOP)
-    until(lambda: len(first.pids()) == WORKERS and not second.pids(), lambda: first.log() + second.log())
-    Boss(first, linked.ids("boss")[0]).does("deleteClient", username="ann")
-    os.kill(agent, signal.SIGCONT)
-    until(lambda: len(second.pids()) == 1, lambda: first.log() + second.log())
-    for node in (first, second):
-        rcs: list[int] = []
-        until(lambda node=node, rcs=rcs: rcs.append(tried(node, ids_here(linked, node, "ann"), "ann", "ann")[1]) or rcs[-1] != -1, node.log)
-        assert LET_IN not in rcs
+    """Its agent gets the document later than a worker, which has the one of before and ends with the lease that is over."""
+    with Proxy(linked.redis.port) as proxy:
+        first, second = two(linked, state(clients=[client("ann")]), at_second=f"redis://127.0.0.1:{proxy.port}")
+
+        def logs() -> str:
+            return first.log() + second.log()
+
+        agent = second.agent()
+        os.kill(agent, signal.SIGSTOP)
+        until(lambda: len(first.pids()) == WORKERS and not second.pids(), logs)
+        Boss(first, linked.ids("boss")[0]).does("deleteClient", username="ann")
+        proxy.hold(b"EVALSHA\r\n$40\r\n" + hashlib.sha1(scripts.READ.encode()).hexdigest().encode())      # its reading of the document
+        ended = second.log().count(LEASE_OVER)
+        os.kill(agent, signal.SIGCONT)
+        until(lambda: second.log().count(LEASE_OVER) > ended, logs)
+        proxy.hold(b"")
+        until(lambda: len(second.pids()) == 1, logs)
+        for node in (first, second):
+            rcs: list[int] = []
+            until(lambda node=node, rcs=rcs: rcs.append(tried(node, ids_here(linked, node, "ann"), "ann", "ann")[1]) or rcs[-1] != -1, node.log)
+            assert LET_IN not in rcs
