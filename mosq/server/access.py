@@ -71,7 +71,7 @@ BATCH_S = 0.005
 CLOSE_WITHIN_S = 2.0
 LOG_PAUSES_EVERY_S = 10.0
 SLOW_S, REPEAT_S = 5.0, 60.0    # of a plugin's initialization that is reported; before the next report
-INITIALIZED_S = 0.5             # for an initialization that ends while the broker stops
+INITIALIZED_S = 0.25            # for an initialization that ends while the broker stops
 
 
 class Realm:
