@@ -74,7 +74,7 @@ class Found(NamedTuple):
 
 
 class Raw(NamedTuple):
-    """What Redis has of the nodes, also if it is damaged: texts by field."""
+    """The nodes as they are in Redis, also if they are damaged: texts by field."""
 
     beats: dict[str, str]
     announcements: dict[str, str]

@@ -559,6 +559,7 @@ def test_a_worker_uses_a_document_that_comes_while_it_reads_a_configuration() ->
         for count in (7, 8):
             node.ours.send({"do": "passage", "count": count})
             node.ours.send({"do": "rules", "stamp": f"{count}.a", "count": count}, [document_of("", content()).fd])
+        while len(used) < 3:
             assert poll.poll(1000 * TIMEOUT_S)
             used.extend(received(node.ours))
         raise ConfigError("read")

@@ -1,5 +1,5 @@
-"""What became of a change of the document of a cluster, or of the question for its newest version: the answers of the
-agent of a node, and the errors that an administrator gets for them."""
+"""Names the results of a change of the document of a cluster, and of the question for its newest version: the answers
+of the agent of a node, and the errors that an administrator gets for them."""
 
 from mosq.auth.dynsec.document import BYTES_MAX
 
