@@ -609,26 +609,42 @@ cdef redisReply* log_ask(RemoteFiles* f, int n, const char** words, const size_t
     return reply
 
 
-cdef int64_t read_once(RemoteFiles* f, const LogFile* file, void* p, uint64_t n, uint64_t at) noexcept nogil:
-    cdef const char* words[8]
-    cdef size_t lengths[8]
-    cdef char texts[4][352]
-    cdef redisReply* reply
-    cdef int64_t got = 0
-    cdef int i, failed = 0
-    snprintf(texts[0], sizeof(texts[0]), "%s%lu", <const char*>f.keys[3], <unsigned long>file.content)
-    snprintf(texts[1], sizeof(texts[1]), "%lu", <unsigned long>f.token)
-    snprintf(texts[2], sizeof(texts[2]), "%lu", <unsigned long>at)
-    snprintf(texts[3], sizeof(texts[3]), "%lu", <unsigned long>(at + n - 1))
+cdef redisReply* ranges_ask(RemoteFiles* f, int script, const LogFile* file, const FileRange* ranges, uint32_t n, int* error) noexcept nogil:
+    """Ask for up to RANGES_MAX ranges of a file. Return the reply; NULL = failed, with `error`."""
+    cdef const char* words[6 + 2 * RANGES_MAX]
+    cdef size_t lengths[6 + 2 * RANGES_MAX]
+    cdef char places[2 * RANGES_MAX][24]
+    cdef char content[352]
+    cdef char token[24]
+    cdef int i, n_words = 6 + 2 * <int>n
+    snprintf(content, sizeof(content), "%s%lu", <const char*>f.keys[3], <unsigned long>file.content)
+    snprintf(token, sizeof(token), "%lu", <unsigned long>f.token)
     words[0] = b"EVALSHA"
-    words[1] = f.shas[READ]
+    words[1] = f.shas[script]
     words[2] = b"2"
     words[3] = f.keys[0]
-    for i in range(4):
-        words[4 + i] = texts[i]
-    for i in range(8):
+    words[4] = content
+    words[5] = token
+    for i in range(<int>n):
+        snprintf(places[2 * i], 24, "%lu", <unsigned long>ranges[i].at)
+        snprintf(places[2 * i + 1], 24, "%lu", <unsigned long>(ranges[i].at + ranges[i].n - 1))
+        words[6 + 2 * i] = places[2 * i]
+        words[7 + 2 * i] = places[2 * i + 1]
+    for i in range(n_words):
         lengths[i] = strlen(words[i])
-    reply = log_ask(f, 8, words, lengths, &failed)
+    f.reads += 1
+    return log_ask(f, n_words, words, lengths, error)
+
+
+cdef int64_t read_once(RemoteFiles* f, const LogFile* file, void* p, uint64_t n, uint64_t at) noexcept nogil:
+    cdef FileRange wanted
+    cdef redisReply* reply
+    cdef int64_t got = 0
+    cdef int failed = 0
+    wanted.p = <uint8_t*>p
+    wanted.at = at
+    wanted.n = n
+    reply = ranges_ask(f, READ, file, &wanted, 1, &failed)
     if reply == NULL:
         return failed
     if reply.type == REDIS_REPLY_STRING:
@@ -653,7 +669,6 @@ cdef int64_t read_repeated(RemoteFiles* f, const LogFile* file, void* p, uint64_
         got = log_connect(f) if f.redis.c == NULL else 0
         if got < 0:
             return got
-        f.reads += 1
         got = read_once(f, file, p, n, at)
         if got == 0:                            # the size is known: these bytes must exist
             snprintf(f.why, REDIS_WHY_MAX, "Redis at %s lacks a part of a file", <const char*>f.redis.at)
@@ -717,31 +732,10 @@ cdef void ranges_taken(const RemoteFiles* f, const LogFile* file, FileRange* ran
 
 cdef bint ranges_read(RemoteFiles* f, const LogFile* file, FileRange* ranges, uint32_t n) noexcept nogil:
     """Read up to RANGES_MAX ranges with one question. Return 0 if Redis does not answer it."""
-    cdef const char* words[6 + 2 * RANGES_MAX]
-    cdef size_t lengths[6 + 2 * RANGES_MAX]
-    cdef char places[2 * RANGES_MAX][24]
-    cdef char content[352]
-    cdef char token[24]
     cdef redisReply* reply
     cdef bint answered
-    cdef int i, n_words = 6 + 2 * <int>n, failed = 0
-    snprintf(content, sizeof(content), "%s%lu", <const char*>f.keys[3], <unsigned long>file.content)
-    snprintf(token, sizeof(token), "%lu", <unsigned long>f.token)
-    words[0] = b"EVALSHA"
-    words[1] = f.shas[READ_MANY]
-    words[2] = b"2"
-    words[3] = f.keys[0]
-    words[4] = content
-    words[5] = token
-    for i in range(<int>n):
-        snprintf(places[2 * i], 24, "%lu", <unsigned long>ranges[i].at)
-        snprintf(places[2 * i + 1], 24, "%lu", <unsigned long>(ranges[i].at + ranges[i].n - 1))
-        words[6 + 2 * i] = places[2 * i]
-        words[7 + 2 * i] = places[2 * i + 1]
-    for i in range(n_words):
-        lengths[i] = strlen(words[i])
-    f.reads += 1
-    reply = log_ask(f, n_words, words, lengths, &failed)
+    cdef int failed = 0
+    reply = ranges_ask(f, READ_MANY, file, ranges, n, &failed)
     if reply == NULL:
         return 0
     answered = reply.type == REDIS_REPLY_ARRAY and reply.elements == n

@@ -90,10 +90,12 @@ class Plugins:
 
     def __init__(self, send: "Callable[[Answer], None]", flush: "Callable[[], None]",
                  report: "Callable[[int, str], None]", earlier: "Plugins | None",
-                 native: "Callable[[Line, Pool], Any] | None" = None) -> None:
-        """`native` loads a native plugin in the thread of a pool."""
+                 native: "Callable[[Line, Pool], Any] | None" = None,
+                 pause: "Callable[[Callable[[], None]], None] | None" = None) -> None:
+        """`native` loads a native plugin in the thread of a pool. `pause` calls work that a stop of the broker must not
+        interrupt: a native plugin that is initialized and has no runner would never clean up."""
         self._send, self._flush, self._report = send, flush, report
-        self._native = native
+        self._native, self._pause = native, pause
         # connection -> the delayed login of a native plugin: access, request, deciders, its place among them
         self._delayed: TTLCache[int, tuple[Any, ...]] = (
             earlier._delayed if earlier else TTLCache(DELAYED_MAX, DELAYED_S + 5))
@@ -159,11 +161,17 @@ class Plugins:
     def _runner(self, line: "Line") -> Runner:
         identity = (line.path, line.name) if line.name else id(line)
         if identity not in self._runners:
-            options = dict(line.options)
-            runner = self._earlier(line, options) or self._new(line, options)
-            runner.holders += 1
-            self._runners[identity] = runner
+            if line.kind == NATIVE and self._pause is not None:
+                self._pause(partial(self._make_runner, identity, line))
+            else:
+                self._make_runner(identity, line)
         return self._runners[identity]
+
+    def _make_runner(self, identity: object, line: "Line") -> None:
+        options = dict(line.options)
+        runner = self._earlier(line, options) or self._new(line, options)
+        runner.holders += 1
+        self._runners[identity] = runner
 
     def _earlier(self, line: "Line", options: dict[str, str]) -> Runner | None:
         """Return an instance that continues over a reload, or None. A native plugin always continues, in its thread: a

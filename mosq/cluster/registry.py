@@ -73,6 +73,15 @@ class Found(NamedTuple):
     was_made: bool              # whether there was ever a document
 
 
+class Raw(NamedTuple):
+    """The nodes as they are in Redis, also if they are damaged: texts by field."""
+
+    beats: dict[str, str]
+    announcements: dict[str, str]
+    table: dict[str, str]
+    document: str               # stamp of the document of dynamic security; "" if there is none
+
+
 class Following(NamedTuple):
     """The replicas of a server, and when they were last fewer than before."""
 
@@ -386,26 +395,15 @@ class Registry:
             raise AwayError("the cluster was removed from Redis, or is another one", refused=True)
         return status, rest[0]
 
-    def document_stamp(self) -> str:
-        """Return the stamp of the document; "" if there is none. Raises AwayError."""
-        answer = self._run(scripts.LOOK, [self._id])[1]
-        if answer[0] != DONE:
-            raise AwayError("the cluster was removed from Redis, or is another one")
-        return str(answer[5])
-
-    def documents_used(self) -> dict[str, str]:
-        """Return the version of the document that each node uses. Raises AwayError."""
-        return scripts.of_nodes(self.noted(), scripts.USES)
-
     # ---- for operators
 
-    def raw(self) -> "list[dict[str, str]]":
-        """Return beats, announcements, workers and the nodes that are away, as they are in Redis, also if they are
-        damaged. Raises AwayError."""
+    def raw(self) -> Raw:
+        """Return what Redis has of the nodes. Raises AwayError."""
         answer = self._run(scripts.LOOK, [self._id])[1]
         if answer[0] != DONE:
             raise AwayError("the cluster was removed from Redis, or is another one")
-        return [_pairs(fields) for fields in answer[1:5]]
+        beats, announcements, table = (_pairs(fields) for fields in answer[1:4])
+        return Raw(beats, announcements, table, str(answer[5]))
 
     def store(self, name: str) -> Store:
         """Return a store. Raises AwayError."""

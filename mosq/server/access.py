@@ -41,6 +41,7 @@ from mosq.records import (
     RolesRequest,
     unasked,
 )
+from mosq.server.signals import Reading, Stopped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ BATCH_S = 0.005
 CLOSE_WITHIN_S = 2.0
 LOG_PAUSES_EVERY_S = 10.0
 SLOW_S, REPEAT_S = 5.0, 60.0    # of a plugin's initialization that is reported; before the next report
+INITIALIZED_S = 0.25            # for an initialization that ends while the broker stops
 
 
 class Realm:
@@ -113,14 +115,14 @@ class Access:
     def __init__(self, config: "Config", log: "Callable[[int, str], None]",
                  answer: "Callable[[list[Answer]], None] | None", earlier: "Access | None" = None,
                  acting: "Callable[[], Any] | None" = None, wait: "Callable[[Event, str], None] | None" = None,
-                 made: "Callable[[], None] | None" = None,     # parameters: one for each service of the broker
+                 reading: Reading | None = None,        # parameters: one for each service of the broker
                  document: "Document | None" = None) -> None:
         """Any thread may call `log` and `answer`; None: answers wait for `open`. `acting()` returns a context in which
         files are created with the rights of the broker's user. `wait(done, name)` waits until the plugin of this name
-        is initialized. `made()` is called when nothing is waited for any more. `document`: of dynamic security, if the
-        broker is a worker of a cluster that has one. Raises ConfigError, and
-        what `wait` and `made` raise; then the plugins are released."""
-        self._log, self._answer, self._wait = log, answer, wait
+        is initialized. `reading`: the broker may stop while files are read and plugins are waited for, until the
+        plugins are made. `document`: of dynamic security, if the broker is a worker of a cluster that has one. Raises
+        ConfigError, Stopped and what `wait` raises; then the plugins are released."""
+        self._log, self._answer, self._wait, self._reading = log, answer, wait, reading or Reading()
         self._outbox: deque[Answer] = earlier._outbox if earlier else deque()
         self._shared: Shared
         self._verdicts: Verdicts
@@ -144,15 +146,14 @@ class Access:
         self._engine: Callable[[], Engine] | None = None
         self._earlier_directory = earlier.directory if earlier else None
         self._document, self._is_node = document, config.cluster is not None
-        self.realms = self._make_realms(config, earlier, made)
+        self.realms = self._make_realms(config, earlier)
         self._share(config, earlier)
         self._watch_pauses()
         self._write_log()           # the lines about its files and plugins come before the broker's "running"
 
     # ------------------------------------------------------------ construction
 
-    def _make_realms(self, config: "Config", earlier: "Access | None", made: "Callable[[], None] | None"
-                     ) -> list[Realm]:
+    def _make_realms(self, config: "Config", earlier: "Access | None") -> list[Realm]:
         passwords: dict[str, Passwords] = {}
         rules: dict[str, list[Any]] = {}
         sources = securities_of(config)
@@ -160,11 +161,10 @@ class Access:
             from mosq.auth.plugins import Plugins
 
             self._plugins = Plugins(self._send, self._flush, self._report, earlier._plugins if earlier else None,
-                                    self._load_native)
+                                    self._load_native, self._reading.pause)
         try:
             realms = [self._make_realm(source, passwords, rules) for source in sources]
-            if made is not None:
-                made()
+            self._reading.end()         # plugins of an Access that a stop discards would never clean up
         except BaseException as error:
             if self._plugins is not None:
                 # the broker goes on after a wrong reload; otherwise it ends, and the process perhaps with it
@@ -324,10 +324,10 @@ class Access:
         return [] if self._plugins is None else self._plugins.persisting()
 
     def reload(self, config: "Config", wait: "Callable[[Event, str], None] | None" = None,
-               made: "Callable[[], None] | None" = None, document: "Document | None" = None) -> "Access":
+               reading: Reading | None = None, document: "Document | None" = None) -> "Access":
         """Return a new Access that shares threads and verdicts with this one. The caller closes the one that is not in
         force. Raises ConfigError."""
-        return Access(config, self._log, self._answer, self, wait=wait, made=made, document=document)
+        return Access(config, self._log, self._answer, self, wait=wait, reading=reading, document=document)
 
     def open(self, answer: "Callable[[list[Answer]], None]") -> None:
         """Send the answers, also those that waited: messages that plugins have published in their initialization."""
@@ -335,7 +335,16 @@ class Access:
         self._flush()
 
     def wait(self, done: "Event", name: str) -> None:
-        """Wait until the plugin of this name is initialized."""
+        """Wait until the plugin of this name is initialized. Raises Stopped if the broker stops and the plugin does
+        not end its initialization at once. If it does, it gets its place, and cleans up with the other plugins."""
+        try:
+            with self._reading:
+                self._wait_for(done, name)
+        except Stopped:
+            if not done.wait(INITIALIZED_S):
+                raise
+
+    def _wait_for(self, done: "Event", name: str) -> None:
         if self._wait is not None:
             self._wait(done, name)
             return

@@ -331,17 +331,17 @@ class Control:
         if not needs_access(config):
             return None, engine_securities(config)
         self.log.release()              # plugins are foreign code
-        made = self.signals.reading.end         # plugins of an Access that a stop discards would never clean up
+        reading = self.signals.reading
         document = None if self.worker is None else self.worker.document
         if self.access is not None:
-            access = self.access.reload(config, self._serve_until, made, document)
+            access = self.access.reload(config, self._serve_until, reading, document)
         else:
             from mosq.server.access import Access
 
             is_root = os.geteuid() == 0        # false at a reload, when rights are already given up
             access = Access(config, self.log.report, None if self.starting else self.answer,
                             acting=(lambda: process.Acting(self.user)) if is_root else None,
-                            wait=None if self.starting else self._serve_until, made=made, document=document)
+                            wait=None if self.starting else self._serve_until, reading=reading, document=document)
         if self.worker is not None:
             access.note_logins(lambda failed, refused: self.engine.note_logins(failed, refused))
         config.kept_by_plugin = bool(access.persisting())

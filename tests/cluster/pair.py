@@ -168,7 +168,7 @@ def worker(spec: dict[str, object], channel_fd: int, path: str) -> int:
     from mosq.server.workers.asking import asking_pair
     from mosq.server.workers.terms import of_worker
     from mosq.server.workers.wired import Wired
-    from mosq.server.workers.shared import Given
+    from mosq.server.workers.shared import Given, Shared
     from mosq.server.workers.worker import Worker
 
     slot, n = int(str(spec["slot"])), int(str(spec["n"]))
@@ -186,9 +186,11 @@ def worker(spec: dict[str, object], channel_fd: int, path: str) -> int:
     counts_fd = os.memfd_create("counts", os.MFD_CLOEXEC)
     os.ftruncate(counts_fd, counts_bytes())
     passage = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    given = Given(KEY, [-1] * n, [os.eventfd(0) if one == slot else -1 for one in range(n)], counts_fd,
+    shared = Shared()
+    shared.receiving, shared.questions = [passage[1].fileno()] * n, [asked for _, asked in pairs]
+    shared.given = Given(KEY, [-1] * n, [os.eventfd(0) if one == slot else -1 for one in range(n)], counts_fd,
                   [[one.fileno() for one in some] for some in opened], [asks for asks, _ in pairs], [], -1)
-    one = Worker(slot, Channel(socket.socket(fileno=channel_fd)), given, passage[1].fileno(), pairs[slot][1], 0)
+    one = Worker(slot, Channel(socket.socket(fileno=channel_fd)), shared, 0)
     lowest, highest = spec["versions"]      # type: ignore[misc]
     own = Own(str(spec["cluster"]), str(spec["secret"]).encode(), slot, int(str(spec["token"])), (lowest, highest))
     one.wired = Wired(own, listen(str(spec["wires_host"]), int(str(spec["port"]))), n)

@@ -11,6 +11,7 @@ import pytest
 import redis as client_library
 
 from mosq.cli.commands import main
+from mosq.cluster import scripts
 from mosq.cluster.address import Address
 from mosq.cluster.entries import entry_of, text_of
 from mosq.cluster.registry import Registry
@@ -56,6 +57,15 @@ def run(linked: Linked, capsys: pytest.CaptureFixture[str]) -> Callable[..., tup
         return status, found["differences"]
 
     return run_check
+
+
+def test_a_reading_asks_once_for_each_thing(linked: Linked, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, asked = Copy(linked).registry(), []
+    run = Registry._run
+    monkeypatch.setattr(Registry, "_run", lambda self, script, arguments, *more, **how: asked.append(script or " ".join(arguments)) or run(
+        self, script, arguments, *more, **how))
+    check.read(registry, linked.facts, "mosq")
+    assert asked == [scripts.LOOK, f"HGETALL {FIGURES}", scripts.STORE, scripts.STORE]
 
 
 def test_nothing_is_found_in_two_nodes_that_serve(linked: Linked, run: Callable[..., tuple[int, list[str]]]) -> None:

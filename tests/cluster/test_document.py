@@ -11,7 +11,7 @@ from mosq.cluster.entries import Announcement
 from mosq.cluster.errors import AwayError
 from mosq.cluster.registry import Found, Registry
 from mosq.cluster.requests import CHANGED, DONE, Beat, Join, Leave, Look, Note
-from mosq.cluster.scripts import keys_of, uses_field
+from mosq.cluster.scripts import USES, keys_of, of_nodes, uses_field
 from mosq.cluster.terms import Terms
 from tests.cluster.servers import Redis
 from tests.harness.broker import free_port
@@ -82,7 +82,7 @@ def test_beats_have_the_stamp_also_if_the_key_is_damaged(server: Redis, registry
         view = registry.ask(request).view
         assert view is not None
         assert view.document == "1.a"
-    assert registry.document_stamp() == "1.a"
+    assert registry.raw().document == "1.a"
     server.client.delete(KEY)
     server.client.set(KEY, "a string")
     view = registry.ask(Beat(2, "")).view
@@ -129,6 +129,6 @@ def test_errors_show_whether_a_change_may_have_been_made(server: Redis, registry
 def test_a_node_that_leaves_takes_its_version_along(registry: Registry) -> None:
     registry.ask(Join("", Announcement().text))
     registry.ask(Note(((uses_field("a"), "7"), (uses_field("b"), "8"))))
-    assert registry.documents_used() == {"a": "7", "b": "8"}
+    assert of_nodes(registry.noted(), USES) == {"a": "7", "b": "8"}
     registry.ask(Leave())
-    assert registry.documents_used() == {"b": "8"}
+    assert of_nodes(registry.noted(), USES) == {"b": "8"}

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 
-from mosq.auth.dynsec.document import AWAY, DAMAGED
-from mosq.auth.dynsec.shared import ERRORS
+from mosq.auth.dynsec.outcome import AWAY, DAMAGED, ERRORS
+from mosq.cluster import scripts
 from tests.cluster.servers import Redis
 from tests.cluster.test_serving import WORKERS, Node
 from tests.cluster.test_two_nodes import Linked, run_status
+from tests.cluster.test_two_nodes import linked as linked
 from tests.dynsec.admin import LET_IN, PASSWORD, REFUSED_5, TOPIC, Object, state
 from tests.dynsec.test_broker import KICKED, client
 from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Publish, Subscribe, decode
+from tests.harness.proxy import Proxy
 from tests.harness.wire import Wire
 from tests.workers.case import until
 
@@ -24,16 +27,8 @@ pytestmark = pytest.mark.part("dynsec")
 
 RULES = "dynamic_security {dir}/dynsec.json\nauth_backoff false\n"
 KEY = "mosq:{mosq}:dynsec"
-
-
-@pytest.fixture
-def linked() -> Iterator[Linked]:
-    with Redis() as redis:
-        running = Linked(redis)
-        try:
-            yield running
-        finally:
-            running.close()
+ACL = "topic readwrite #\n"
+LEASE_OVER = "the lease of this node is over"
 
 
 class Boss:
@@ -92,9 +87,14 @@ def at(node: Node, client_id: str, user: str, password: str) -> Wire:
     return found[0]
 
 
-def two(linked: Linked, *contents: Object | None) -> tuple[Node, Node]:
-    """Start two nodes with dynamic security, each with one worker, and with files that have these contents."""
-    nodes = linked.node("a", RULES), linked.node("b", RULES)
+def two(linked: Linked, *contents: Object | None, config: str = "", at_second: str = "") -> tuple[Node, Node]:
+    """Start two nodes with dynamic security, each with one worker, and with files that have these contents. `at_second`: the address
+    of Redis for the second node."""
+    nodes = linked.node("a", RULES + config), linked.node("b", RULES + config)
+    if at_second:
+        nodes[1].config.write_text(nodes[1].config.read_text().replace(linked.address, at_second))
+    for node in nodes:
+        (node.dir / "acl").write_text(ACL)
     for node, content in zip(nodes, contents, strict=False):
         if content is not None:
             (node.dir / "dynsec.json").write_text(json.dumps(content))
@@ -142,6 +142,32 @@ def test_a_client_made_at_one_node_logs_in_at_the_other_and_a_deleted_one_is_dis
     assert tried(second, ids_here(linked, second, "eve"), "eve", "eve")[1] == REFUSED_5
     assert version(linked) == 5
     until(lambda: [node["dynsec_version"] for node in run_status(linked)["nodes"]] == ["5", "5"])
+
+
+def test_a_change_holds_at_a_node_whose_reload_lasts(linked: Linked) -> None:
+    first, second = two(linked, state(clients=[client("ann")]), config="acl_file {dir}/acl\n")
+    ann, boss = at(second, ids_here(linked, second, "ann"), "ann", "ann"), Boss(first, ids_here(linked, first, "boss"))
+    pids, rules = second.pids(), second.dir / "acl"
+    rules.unlink()
+    os.mkfifo(rules, 0o666)
+    assert second.process is not None
+    second.process.send_signal(signal.SIGHUP)
+    writer: list[int] = []
+
+    def opened() -> bool:               # as soon as the worker reads
+        with contextlib.suppress(OSError):
+            writer.append(os.open(rules, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(writer)
+
+    until(opened, second.log)
+    boss.does("deleteClient", username="ann")
+    packet = ann.read_packet()          # a worker that is killed sends none
+    assert isinstance(packet, Disconnect) and packet.rc == KICKED
+    until(lambda: [node["dynsec_version"] for node in run_status(linked)["nodes"]] == ["2", "2"])
+    os.write(writer[0], ACL.encode())
+    os.close(writer[0])
+    assert tried(second, ids_here(linked, second, "ann"), "ann", "ann")[1] == REFUSED_5
+    assert second.pids() == pids and "reloaded" not in second.log()
 
 
 def test_commands_of_both_nodes_at_one_time_all_take_effect(linked: Linked) -> None:
@@ -237,14 +263,24 @@ def test_nodes_that_start_together_make_one_document(linked: Linked) -> None:
 
 
 def test_a_node_that_lost_its_lease_serves_with_the_newest_document(linked: Linked) -> None:
-    first, second = two(linked, state(clients=[client("ann")]))
-    agent = second.agent()
-    os.kill(agent, signal.SIGSTOP)
-    until(lambda: len(first.pids()) == WORKERS and not second.pids(), lambda: first.log() + second.log())
-    Boss(first, linked.ids("boss")[0]).does("deleteClient", username="ann")
-    os.kill(agent, signal.SIGCONT)
-    until(lambda: len(second.pids()) == 1, lambda: first.log() + second.log())
-    for node in (first, second):
-        rcs: list[int] = []
-        until(lambda node=node, rcs=rcs: rcs.append(tried(node, ids_here(linked, node, "ann"), "ann", "ann")[1]) or rcs[-1] != -1, node.log)
-        assert LET_IN not in rcs
+    """Its agent gets the document later than a worker, which has the one of before and ends with the lease that is over."""
+    with Proxy(linked.redis.port) as proxy:
+        first, second = two(linked, state(clients=[client("ann")]), at_second=f"redis://127.0.0.1:{proxy.port}")
+
+        def logs() -> str:
+            return first.log() + second.log()
+
+        agent = second.agent()
+        os.kill(agent, signal.SIGSTOP)
+        until(lambda: len(first.pids()) == WORKERS and not second.pids(), logs)
+        Boss(first, linked.ids("boss")[0]).does("deleteClient", username="ann")
+        proxy.hold(b"EVALSHA\r\n$40\r\n" + hashlib.sha1(scripts.READ.encode()).hexdigest().encode())      # its reading of the document
+        ended = second.log().count(LEASE_OVER)
+        os.kill(agent, signal.SIGCONT)
+        until(lambda: second.log().count(LEASE_OVER) > ended, logs)
+        proxy.hold(b"")
+        until(lambda: len(second.pids()) == 1, logs)
+        for node in (first, second):
+            rcs: list[int] = []
+            until(lambda node=node, rcs=rcs: rcs.append(tried(node, ids_here(linked, node, "ann"), "ann", "ann")[1]) or rcs[-1] != -1, node.log)
+            assert LET_IN not in rcs

@@ -3,10 +3,13 @@ agent's part, and which clients a change disconnects."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 import json
 import os
+import select
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +18,9 @@ from typing import Any
 import pytest
 
 from mosq.auth.dynsec.check import readable_directory
-from mosq.auth.dynsec.document import AWAY, CHANGED, DAMAGED, DONE, DOUBT, LARGE, REFUSED, Document, First, covers, document_of, is_stamp, next_stamp
-from mosq.auth.dynsec.shared import ERRORS, SharedCommands, SharedDirectory, changed
+from mosq.auth.dynsec.document import Document, First, covers, document_of, is_stamp, next_stamp
+from mosq.auth.dynsec.outcome import AWAY, CHANGED, DAMAGED, DONE, DOUBT, ERRORS, LARGE, REFUSED
+from mosq.auth.dynsec.shared import SharedCommands, SharedDirectory, changed
 from mosq.auth.dynsec.store import read
 from mosq.cluster.address import parse_address
 from mosq.cluster.entries import Announcement
@@ -31,13 +35,18 @@ from mosq.server.admin.control import Requester
 from mosq.server.node import rules
 from mosq.server.node.agent import Identity, NodeAgent
 from mosq.server.node.documents import Documents
+from mosq.server.node.doors import Doors
+from mosq.server.node.parent import NodeParent
 from mosq.server.node.rules import Rules
 from mosq.server.node.slot import NodeSlot
 from mosq.server.node.worker import NodeWorker
+from mosq.server.signals import Reading
 from mosq.server.workers.channel import Channel, channel_pair
+from mosq.server.workers.parent import Parent
 from mosq.tools.cluster import check
 from tests.dynsec.admin import Object, everything, role, state
 from tests.harness.control import Woken, asked
+from tests.harness.effort import TIMEOUT_S
 
 CREATE = {"command": "createClient", "username": "bob"}
 GROUPS = [{"groupname": "g", "roles": [{"rolename": "r"}], "clients": [{"username": "ann"}]}]
@@ -460,6 +469,39 @@ def test_a_worker_that_does_not_take_a_document_is_killed(monkeypatch: pytest.Mo
         assert made[1].killed_for == "has not taken a change of dynamic security within 2 seconds"
 
 
+def test_a_parent_that_has_not_read_for_long_kills_no_worker_that_uses_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    with slots(1) as (made, [end]):
+        killed: list[int] = []
+        clock_s = [10.0]
+        monkeypatch.setattr(made[0], "kill", killed.append)
+        monkeypatch.setattr("mosq.server.node.parent.time.monotonic", lambda: clock_s[0])
+        parent = object.__new__(NodeParent)
+        agent: Any = SimpleNamespace(receive=list, closed=False)
+        parent.slots, parent._agent, parent._status, parent._left, parent._leave_s, parent._kills = made, agent, 0, False, None, []
+        parent._doors, parent._http_doors, parent._empty_s = Doors(()), Doors(()), None
+        parent._documents = Documents(made, 4.0, document_of("1.a", b"1"), lambda *_: None)
+        parent._documents.came("2.b", document_of("2.b", b"2").fd, 10.0)
+
+        def turn(lasts_s: float, uses: int) -> None:
+            def of_one_machine(self: Parent, starting: bool) -> bool:
+                parent._documents.asked(made[0], {"is": "uses", "count": uses}, [])     # read at the begin of the turn
+                clock_s[0] += lasts_s           # a reload reads files
+                return True
+
+            monkeypatch.setattr(Parent, "_turn", of_one_machine)
+            assert parent._turn()
+
+        turn(5.0, 0)
+        assert not killed                       # perhaps the worker has answered after that
+        turn(5.0, 1)
+        parent._documents.came("3.c", document_of("3.c", b"3").fd, 20.0)
+        turn(5.0, 1)
+        assert not killed
+        turn(0.0, 1)
+        assert killed == [signal.SIGKILL]       # it has not
+        received(end)
+
+
 def test_a_node_with_another_version_is_a_difference() -> None:
     found: Any = SimpleNamespace(document="3.a", used={"a": "3", "b": "2", "dead": "1"})
     assert list(check._of_documents(found, {"a", "b", "c"})) == [
@@ -477,10 +519,11 @@ class Node:
         self.answers: list[Any] = []
         self.ours, theirs = channel_pair()
         self.worker = object.__new__(NodeWorker)
-        self.worker.channel, self.worker._prepared = theirs, None
+        self.worker.channel, self.worker._prepared, self.worker._waiting = theirs, None, collections.deque()
         self.control: Any = SimpleNamespace(
             access=SimpleNamespace(commands=self.side.commands), log=SimpleNamespace(report=lambda _, text: self.lines.append(text)),
-            engine=SimpleNamespace(answer=self.answers.extend, hold_connects=lambda _: None))
+            signals=SimpleNamespace(reading=Reading()),
+            engine=SimpleNamespace(answer=self.answers.extend, hold_connects=lambda _: None, begin_reload=lambda _: None))
 
     def take(self, text: bytes) -> list[Object]:
         self.worker._do(self.control, {"do": "rules", "stamp": "2.b", "count": 7}, [document_of("2.b", text).fd])
@@ -503,6 +546,30 @@ def test_a_worker_uses_a_new_document_and_disconnects_the_clients_that_it_concer
     node.worker._apply(node.control)
     assert len(node.side.rules) == 2 and node.side.directory.document is newest
     assert "ann" not in node.side.directory.state.clients
+    node.close()
+
+
+def test_a_worker_uses_a_document_that_comes_while_it_reads_a_configuration() -> None:
+    node = Node()
+    used: list[Object] = []
+
+    def load() -> None:                 # it lasts until the document is in use
+        poll = select.poll()
+        poll.register(node.ours.fileno(), select.POLLIN)
+        for count in (7, 8):
+            node.ours.send({"do": "passage", "count": count})
+            node.ours.send({"do": "rules", "stamp": f"{count}.a", "count": count}, [document_of("", content()).fd])
+        while len(used) < 3:
+            assert poll.poll(1000 * TIMEOUT_S)
+            used.extend(received(node.ours))
+        raise ConfigError("read")
+
+    node.control.load = load
+    node.worker._waiting.append(({"do": "rules", "stamp": "6.a", "count": 6}, [document_of("", content()).fd]))    # it came with `check`
+    node.worker._check(node.control, {"do": "check", "round": 1, "reloads": 1, "content": "", "state": ""})
+    assert [(one["is"], one["count"]) for one in used] == [("uses", 6), ("uses", 7), ("uses", 8)]
+    assert [(message, fds) for message, fds in node.worker._waiting] == [({"do": "passage", "count": 7}, []), ({"do": "passage", "count": 8}, [])]
+    assert [one["error"] for one in received(node.ours)] == ["read"]
     node.close()
 
 

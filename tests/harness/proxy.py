@@ -59,6 +59,7 @@ class Proxy:
         self.n_cuts = 0
         self._go = threading.Event()    # cleared: the proxy forwards no data and closes no connection
         self._go.set()
+        self._held, self._free = b"", threading.Event()     # pieces with these bytes wait
         self._refuses = self._ended = False
         self._lock = threading.Lock()
         self._pairs: set[Pair] = set()
@@ -92,6 +93,11 @@ class Proxy:
     def black_hole(self, on: bool = True) -> None:
         """Keep and accept connections, but forward no data."""
         (self._go.clear if on else self._go.set)()
+
+    def hold(self, content: bytes) -> None:
+        """Let each piece with these bytes wait, and what follows it on its connection; b"": none, and those that wait go on."""
+        self._held = content
+        (self._free.clear if content else self._free.set)()
 
     def refuse(self, on: bool = True) -> None:
         """Close each new connection at once."""
@@ -130,6 +136,8 @@ class Proxy:
                 if self.delay_s:
                     time.sleep(self.delay_s)
                 self._go.wait()
+                if self._held and self._held in content:
+                    self._free.wait()
                 before, pair.carried = pair.carried, pair.carried + len(content)
                 if cut_after and pair.carried >= cut_after:
                     sink.sendall(content[:max(0, cut_after - before - 1)])
@@ -152,6 +160,7 @@ class Proxy:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._ended = True
         self._go.set()
+        self._free.set()
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()

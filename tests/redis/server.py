@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,13 @@ class Server(RedisServer):
         reply = self.call("CLIENT", "LIST")
         assert isinstance(reply, bytes)
         return reply.count(b" addr=")
+
+    def read_calls(self) -> tuple[int, int]:
+        """Return how many scripts have run, and how many ranges they have read."""
+        reply = self.call("INFO", "commandstats")
+        assert isinstance(reply, bytes)
+        calls = dict(re.findall(r"cmdstat_(\w+):calls=(\d+)", reply.decode()))
+        return int(calls.get("evalsha", 0)), int(calls.get("getrange", 0))
 
     def cut(self) -> None:
         """Close the connections of all other clients."""

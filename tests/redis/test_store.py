@@ -24,6 +24,7 @@ from tests.store.test_machine import Machine
 pytestmark = pytest.mark.part("redis")
 
 ROOT = Path(__file__).parents[2]
+FAR, FAR_BYTES = range(100, 105), 3200      # keys whose values are larger than FETCH_BYTES and FETCH_GAP of cext/store/fetch.pyx
 
 
 class RedisDisk:
@@ -76,6 +77,11 @@ class RedisMachine(Machine):
     def read_many_back(self, order: Random) -> None:
         """Read all records that are written, as the queues of many sessions. In a full Redis some reads wait."""
         self.space()
+        for key in FAR:             # of five, at least two are in one segment, and not beside each other
+            self.owner.put(key, bytes([key]) * FAR_BYTES)
+        self.seal(False)
+        until(lambda: self.owner.turn() is not None and self.owner.store.written() >= self.snapshots[-1][0])
+        questions, ranges = self.server.read_calls()
         place, written = self.owner.place, self.owner.store.written()
         keys = sorted(key for key in place if place[key] < written)
         order.shuffle(keys)
@@ -91,6 +97,8 @@ class RedisMachine(Machine):
 
         until(all_came)
         assert got == [(place[key], self.owner.table[key]) for key in keys]
+        now = self.server.read_calls()
+        assert now[0] - questions < now[1] - ranges         # the connection is there, so they were read together
 
     @rule()
     def power_cut(self) -> None:                    # type: ignore[override]
@@ -141,18 +149,22 @@ def spread(server: Server, count: int, sizes: Callable[[int], int]) -> tuple[Own
     return owner, disk
 
 
-def read_all(owner: Owner, parts: list[list[int]]) -> None:
-    """Read records, each part with a request of its own, and compare them."""
+def read_all(owner: Owner, disk: RedisDisk, parts: list[list[int]]) -> tuple[int, int]:
+    """Read records, each part with a request of its own, and compare them. Return the numbers of questions to Redis, and of ranges in
+    them."""
+    before = disk.server.read_calls()
     for n, keys in enumerate(parts):
         assert owner.store.read([owner.place[key] for key in keys], n)
     want = [(n, owner.place[key], owner.table[key]) for n, keys in enumerate(parts) for key in keys]
     got: list[tuple[int, int, bytes]] = []
     while len(got) < len(want):
-        before = len(got)
+        n_before = len(got)
         owner.turn()
         got += [(a[0], a[1], a[4][4:]) for a in owner.store.read_next()]
-        assert len(got) > before
+        assert len(got) > n_before
     assert got == want
+    questions, ranges = (now - then for now, then in zip(disk.server.read_calls(), before, strict=True))
+    return questions, ranges
 
 
 def test_records_of_many_sessions_are_read_with_few_questions(server: Server) -> None:
@@ -161,24 +173,29 @@ def test_records_of_many_sessions_are_read_with_few_questions(server: Server) ->
     segments = owner.store.stats()["segments"]
     assert segments > 64          # BLOCKS of cext/redis/blocks.pxd
     before = disk.log.counts()["reads"]
-    read_all(owner, [list(range(n, 1500, 100)) for n in range(100)])
+    read_all(owner, disk, [list(range(n, 1500, 100)) for n in range(100)])
     steps = -(-1500 // 512)                         # FETCH_RECORDS of cext/store/fetch.pyx
     assert 0 < disk.log.counts()["reads"] - before <= steps * segments + 4 < 1500 / 3
 
 
 def test_far_and_large_and_small_records_are_read_together(server: Server) -> None:
-    owner, _ = spread(server, 300, lambda key: (0, 7, 400, 1019, 1020, 1021, 5000, 12_000)[key % 8])
+    owner, disk = spread(server, 300, lambda key: (0, 7, 400, 1019, 1020, 1021, 5000, 12_000)[key % 8])
     keys = list(range(300))
     Random(7).shuffle(keys)
-    read_all(owner, [keys[n:n + 17] for n in range(0, 300, 17)])
-    read_all(owner, [keys[::7]])
+    for parts in ([keys[n:n + 17] for n in range(0, 300, 17)], [keys[::7]]):
+        questions, ranges = read_all(owner, disk, parts)
+        assert 0 < questions < ranges
 
 
 def test_records_that_cannot_be_read_together_are_read_one_by_one(server: Server) -> None:
     """The connection is cut before the question for many records."""
-    owner, _ = spread(server, 60, lambda _: 600)
+    owner, disk = spread(server, 60, lambda _: 600)
+    far = list(range(0, 60, 6))                     # more than FETCH_GAP of cext/store/fetch.pyx is between two of them
+    questions, ranges = read_all(owner, disk, [far])
+    assert questions < ranges == len(far)
     server.cut()
-    read_all(owner, [list(range(n, 60, 6)) for n in range(6)])
+    questions, ranges = read_all(owner, disk, [far])
+    assert questions == 1 + ranges > 1              # and the claim of the new connection
 
 
 def test_a_damaged_record_among_many_is_reported_and_the_others_are_read(server: Server) -> None:

@@ -4,7 +4,7 @@ the memory is for.
 The counted bytes of messages, buffers and the index are exact but not complete: sessions, OpenSSL, Python and gaps between blocks are missing.
 The resident memory has all of them. It is read when the broker has received READ_EVERY_BYTES or accepted READ_EVERY_CONNECTIONS since the last
 time, when the counted bytes have grown by READ_EVERY_GROWTH, and every READ_EVERY_MS while packets arrive. In between, the change of the counted
-bytes is added to it. What is not counted grows with what is counted: with small retained messages by a tenth of it, which is most of all. Above the limit, free pages are first returned to the system, at most once a second.
+bytes is added to it. Bytes that are not counted grow with those that are: with small retained messages by a tenth of them, which is most of all. Above the limit, free pages are first returned to the system, at most once a second.
 
 A limit that the process already exceeds at its start, within START_ROOM_BYTES, cannot bound the process. Then the limit bounds its growth.
 Inside another program the memory is not only the broker's: `watch` is 0, and only counted bytes are compared.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from mosq.config.errors import Origin
     from mosq.config.plugin import Plugin
 
-# answers of the agent of a node to a worker that asks for the newest document, or changes it
-DONE, CHANGED, AWAY, DOUBT, REFUSED, DAMAGED, LARGE = "done", "changed", "away", "doubt", "refused", "damaged", "large"
 ID_BYTES = 8                    # of the random part of a stamp
 DIGITS_MAX = 18                 # of the number of a version
 BYTES_MAX = 4 << 20             # of the content: each change sends it to Redis and to each replica

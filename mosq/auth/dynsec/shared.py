@@ -10,20 +10,10 @@ Redis does not confirm is answered with an error, and the rules in force stay. T
 
 from time import monotonic
 
+from mosq.auth.dynsec import outcome
 from mosq.auth.dynsec.commands import Commands
 from mosq.auth.dynsec.directory import Directory, login_of
-from mosq.auth.dynsec.document import (
-    AWAY,
-    BYTES_MAX,
-    CHANGED,
-    DAMAGED,
-    DONE,
-    DOUBT,
-    LARGE,
-    REFUSED,
-    Document,
-    next_stamp,
-)
+from mosq.auth.dynsec.document import BYTES_MAX, Document, next_stamp
 from mosq.auth.dynsec.store import FileError, read
 from mosq.config.errors import ConfigError
 from mosq.log_types import ERROR
@@ -41,14 +31,6 @@ if TYPE_CHECKING:
     from mosq.server.admin.control import Requester, Work
     from mosq.server.node.together import NodeTogether
 
-ERRORS = {
-    CHANGED: "Other nodes change the rules all the time, and nothing was changed",
-    AWAY: "Redis does not confirm changes now, and nothing was changed",
-    DOUBT: "Redis has not confirmed the change in time; it may have been made",
-    REFUSED: "Redis has refused the change, and nothing was changed",
-    DAMAGED: "The document in Redis is damaged, and nothing was changed",
-    LARGE: f"The document would have more than {BYTES_MAX} bytes, and nothing was changed",
-}
 TRY_S = 10.0                    # for which commands run again after conflicts; less than LIMIT_S of a turn
 READS = ("get", "list")         # begin of the names of commands that change nothing
 
@@ -110,11 +92,11 @@ class SharedCommands(Commands):
                     message.state = self._directory.copy()
                 if not (yield from self.execute(message, commands, hashes)):
                     return []
-                status = DONE
+                status = outcome.DONE
                 if message.changes:
-                    status, why = (trouble, why) if trouble != DONE else (
+                    status, why = (trouble, why) if trouble != outcome.DONE else (
                         yield from self._write(message, document))
-                if status != CHANGED or monotonic() >= until_s:
+                if status != outcome.CHANGED or monotonic() >= until_s:
                     return self._answers(message, requester, status, why)
         finally:
             self._written = None
@@ -123,18 +105,19 @@ class SharedCommands(Commands):
         """Replace `document` by the state of a message. Return the status, and why it is not DONE."""
         content = self._directory.content_of(message.state)
         if len(content) > BYTES_MAX:
-            return LARGE, ERRORS[LARGE]
+            return outcome.LARGE, outcome.ERRORS[outcome.LARGE]
         self._written = next_stamp(document.stamp), message.state
         return (yield from self._together.write(document.stamp, self._written[0], content))
 
     def _answers(self, message: "Message", requester: "Requester", status: str, why: str) -> "list[tuple[str, bytes]]":
-        if status == DONE:
+        if status == outcome.DONE:
             if message.kicks:
                 requester.further_answers.append(KickCommand(list(message.kicks)))
             self.log(message)
         else:
-            self._report(ERROR, f"Error: A change of dynamic security was not confirmed: {why or ERRORS[status]}.")
-            message.not_in_force(ERRORS[status])
+            error = outcome.ERRORS[status]
+            self._report(ERROR, f"Error: A change of dynamic security was not confirmed: {why or error}.")
+            message.not_in_force(error)
         return message.answers()
 
 

@@ -191,7 +191,7 @@ OWN = (
     number("turn_interval", -1, G,
            "Shortest average time between two turns of the loop under load. Messages that arrive in this time are "
            "handled together, with fewer system calls; each message is that much later at most. The first 16 turns "
-           "after a rest do not wait. -1 selects 1000 in a cluster, and 0 otherwise, which waits never", -1, 10_000,
+           "after a rest do not wait. -1 selects 1000 in a cluster, and 0 otherwise. 0 never waits", -1, 10_000,
            unit="microseconds", own=True),
     # -- passwords and plugins
     number("auth_timeout", 10, G,

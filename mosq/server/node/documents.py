@@ -9,7 +9,8 @@ A worker that serves clients and does not take a version in time is killed, beca
 from collections import deque
 from typing import NamedTuple
 
-from mosq.auth.dynsec.document import DONE, Document
+from mosq.auth.dynsec.document import Document
+from mosq.auth.dynsec.outcome import DONE
 from mosq.cluster.terms import Terms
 
 TYPE_CHECKING = False
@@ -70,8 +71,9 @@ class Documents:
         until all workers here use the document, which came before."""
         self._answers.append((self._slots[message["worker"]], message, self.count if message["status"] == DONE else 0))
 
-    def look(self, now_s: float) -> None:
-        """Do what is due: let the agent and the workers know what all workers use, or kill those that are late."""
+    def look(self, read_s: float) -> None:
+        """Do what is due: let the agent and the workers know what all workers use, or kill those that are late.
+        `read_s`: all that the workers had sent until then was taken."""
         used = min((slot.uses for slot in self._slots if slot.ready), default=self.count)
         last = None
         while self._coming and self._coming[0].number <= used:
@@ -84,10 +86,10 @@ class Documents:
                 self._answers.append((slot, message, count))
             elif slot.pid == message["pid"] and slot.channel is not None:
                 slot.channel.send({"do": "answer", **{name: message[name] for name in ("number", "status", "why")}})
-        if self._coming and now_s >= self._coming[0].due_s:
-            self._kill(now_s)
+        if self._coming and read_s >= self._coming[0].due_s:
+            self._kill(read_s)
 
-    def _kill(self, now_s: float) -> None:
+    def _kill(self, read_s: float) -> None:
         from signal import SIGKILL
 
         first = self._coming.popleft()
@@ -95,4 +97,4 @@ class Documents:
             if slot.ready and slot.uses < first.number:
                 slot.killed_for = f"has not taken a change of dynamic security within {self._within_s:g} seconds"
                 slot.kill(SIGKILL)
-        self._coming.appendleft(first._replace(due_s=now_s + self._within_s))
+        self._coming.appendleft(first._replace(due_s=read_s + self._within_s))

@@ -216,8 +216,8 @@ class NodeParent(Parent):
             self._agent.close()
 
     def _worker(self, place: int, channel: "Channel") -> "Worker":
-        made = NodeWorker(place, channel, self.given, self._shared.receiving[place], self._shared.questions[place],
-                          self._covered, self._store, self._wires, self.slots[place].next_token,
+        made = NodeWorker(place, channel, self._shared, self._covered, self._store, self._wires,
+                          self.slots[place].next_token,
                           NodeOf(self.config.cluster_name, str(self.config.cluster_node), self._lease, self._lease_s))
         made.document = self.document
         return made
@@ -275,7 +275,8 @@ class NodeParent(Parent):
     # ---- a turn
 
     def _turn(self, starting: bool = False) -> bool:
-        goes_on = super()._turn(starting)
+        begun_s = time.monotonic()
+        goes_on = super()._turn(starting)       # it reads what the workers have sent, and a reload, which may last
         now_s = time.monotonic()
         assert self._agent is not None
         for message, fds in self._agent.receive():
@@ -292,7 +293,7 @@ class NodeParent(Parent):
             return False
         for slot in self.slots:
             self._look_at_end(slot, now_s)
-        self._documents.look(now_s)
+        self._documents.look(begun_s)
         self._answer_kills()
         self._look_at_doors(now_s)
         if self._leave_s is not None and now_s >= self._leave_s:

@@ -14,19 +14,8 @@ import threading
 import time
 from contextlib import suppress
 
-from mosq.auth.dynsec.document import (
-    AWAY,
-    BYTES_MAX,
-    CHANGED,
-    DAMAGED,
-    DONE,
-    DOUBT,
-    REFUSED,
-    Document,
-    document_of,
-    is_stamp,
-    next_stamp,
-)
+from mosq.auth.dynsec import outcome
+from mosq.auth.dynsec.document import BYTES_MAX, Document, document_of, is_stamp, next_stamp
 from mosq.auth.dynsec.first import generated
 from mosq.auth.dynsec.store import FileError, Writer, content_of, load, read
 from mosq.cluster.errors import AwayError, RefusedError
@@ -107,7 +96,7 @@ class Rules:
         stamp, content, passwords = self._made
         status, _ = self._registry.replace_document("", stamp, content)
         self._made = None
-        if status == DONE:
+        if status == outcome.DONE:
             source = f"from the file {first.path}" if os.path.exists(first.path) else "by this node"
             self._report(NOTICE, f"Dynamic security: the first document of the cluster was made {source}. It is in "
                                  "Redis, and the file is not used any more.")
@@ -148,7 +137,7 @@ class Rules:
                 status, why = self._look() if message["do"] == "look" else self._write(message, fds)
             except Exception as error:      # a defect, after which the change may be in Redis
                 self._failed(error)
-                status, why = DOUBT, "the log of the node has the reason"
+                status, why = outcome.DOUBT, "the log of the node has the reason"
             self._send({"is": "answer", "worker": message["worker"], "pid": message["pid"], "number": message["number"],
                         "status": status, "why": why}, [])
 
@@ -172,15 +161,15 @@ class Rules:
             if found.stamp != self.stamp:
                 self._take(self._checked(found))
         except AwayError as error:
-            return AWAY, str(error)
+            return outcome.AWAY, str(error)
         except DamagedError as error:
             self.damaged = found.stamp
             if self._shown != str(error):
                 self._shown = str(error)
                 self._report(ERROR, f"Error: {error}. The rules in force stay, and changes are refused.")
-            return DAMAGED, str(error)
+            return outcome.DAMAGED, str(error)
         self.damaged, self._shown = None, ""
-        return DONE, ""
+        return outcome.DONE, ""
 
     def _write(self, message: "Message", fds: list[int]) -> tuple[str, str]:
         """Replace the document. It is sent again while no answer comes: then it is done once, or refused."""
@@ -194,14 +183,16 @@ class Rules:
                 in_doubt = in_doubt or (error.sent and not error.refused)
                 if error.refused or time.monotonic() >= until_s:
                     document.close()
-                    return DOUBT if in_doubt else REFUSED if error.refused else AWAY, str(error)
+                    if in_doubt:
+                        return outcome.DOUBT, str(error)
+                    return outcome.REFUSED if error.refused else outcome.AWAY, str(error)
             time.sleep(self._terms.retry_s)
-        if status == DONE and now == document.stamp:
+        if status == outcome.DONE and now == document.stamp:
             self._take(document)
-            return DONE, ""
+            return outcome.DONE, ""
         document.close()
-        looked = self._look()           # others have changed it: before this change, or after it
-        return looked if looked[0] != DONE else (CHANGED if status == CHANGED else DONE, "")
+        looked, why = self._look()      # others have changed it: before this change, or after it
+        return (outcome.CHANGED, "") if looked == outcome.DONE and status == outcome.CHANGED else (looked, why)
 
     def _checked(self, found: "Found") -> Document:
         """Return a document that can be used. Raises DamagedError."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mosq.server.node.store import StorePlace
     from mosq.server.node.wires import Wires
     from mosq.server.workers.channel import Channel, Message
+    from mosq.server.workers.shared import Shared
     from mosq.server.workers.whole import Whole
 
     Overview = dict[str, Any]
@@ -45,14 +46,14 @@ class NodeWorker(Worker):
     _files: "LogFiles"
 
     def __init__(                       # parameters: of Worker, with the store
-            self, place: int, channel: "Channel", given: "Given", receiving: int, asked: int, covered: int,
-            store: "StorePlace", wires: "Wires | None", token: int, node: NodeOf) -> None:
-        n = len(given.news)
+            self, place: int, channel: "Channel", shared: "Shared", covered: int, store: "StorePlace",
+            wires: "Wires | None", token: int, node: NodeOf) -> None:
+        super().__init__(place, channel, shared, covered)
+        given, n = shared.given, len(shared.given.news)
         if wires is not None:           # all other workers are reached over the network
             news = [fd if other == place else -1 for other, fd in enumerate(given.news)]
-            given = Given(given.key, [-1] * n, news, given.counts_fd, given.sockets, given.askings, given.http,
-                          given.status_fd)
-        super().__init__(place, channel, given, receiving, asked, covered)
+            self._given = Given(given.key, [-1] * n, news, given.counts_fd, given.sockets, given.askings, given.http,
+                                given.status_fd)
         self._store, self._wires, self._token, self._n, self._node = store, wires, token, n, node
         self._last: Overview = {}       # state of the cluster
         self._shown: dict[str, str] = {}        # topics below $SYS/broker/cluster/, and their payloads
@@ -103,6 +104,13 @@ class NodeWorker(Worker):
         if earlier is not None:
             earlier.close()
         self.channel.send({"is": "uses", "count": message["count"]})
+
+    def _check(self, control: "Control", message: "Message") -> None:
+        """Check a configuration. A change of dynamic security does not wait for its files."""
+        from mosq.server.node.taking import Taking
+
+        with Taking(self.channel, self._waiting, lambda rules, fds: self._take_document(control, rules, fds[0])):
+            super()._check(control, message)
 
     def _apply(self, control: "Control") -> None:
         """Put a reload into force. It was prepared with the document of that time, and another one may have come."""

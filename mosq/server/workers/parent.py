@@ -279,8 +279,7 @@ class Parent:
 
     def _worker(self, place: int, channel: "Channel") -> Worker:
         """Return the part of a worker, in its process."""
-        shared = self._shared
-        return Worker(place, channel, shared.given, shared.receiving[place], shared.questions[place], self._covered)
+        return Worker(place, channel, self._shared, self._covered)
 
     def _serve_as(self, place: int, channel: "Channel", before: "set[int]") -> int:
         count = self.config.cluster_local

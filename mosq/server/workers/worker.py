@@ -6,6 +6,7 @@ A reload has two steps. At `check` the worker reads and prepares everything that
 """
 
 import os
+from collections import deque
 
 from mosq.engine import continue_when_parent_ends
 from mosq.server.workers.asking import Asking
@@ -26,26 +27,27 @@ if TYPE_CHECKING:
     from mosq.server.control import CannotStartError, Control
     from mosq.server.reload import Prepared
     from mosq.server.workers.channel import Channel, Message
-    from mosq.server.workers.shared import Given
+    from mosq.server.workers.shared import Shared
     from mosq.server.workers.wired import Wired
 
 HTTP_PLACE = 0                  # of the worker that serves the HTTP listeners
 
 
 class Worker:
-    """One of several workers. `place`: from 0; `receiving`: its own passage, to receive from; `asked`: its own socket
-    for questions; `covered`: the SIGHUPs that its configuration covers."""
+    """One of several workers. `place`: from 0; `shared`: what the parent has opened; `covered`: the SIGHUPs that its
+    configuration covers."""
 
     whole: Whole                    # all workers, as one engine
     wired: "Wired | None" = None     # of a cluster: how it reaches the workers on other machines
     document: "Document | None" = None      # of dynamic security, of a cluster that has one
 
-    def __init__(self, place: int, channel: "Channel", given: "Given", receiving: int, asked: int,
-                 covered: int) -> None:
+    def __init__(self, place: int, channel: "Channel", shared: "Shared", covered: int) -> None:
+        given = shared.given
         self.channel, self.http = channel, given.http if place == HTTP_PLACE else None
+        self._waiting: deque[tuple[Message, list[int]]] = deque()   # messages of the parent, with descriptors
         self._messages = self._commits = 0      # changes that were not reported yet
-        self._asking, self.together = Asking(place, given.askings, asked), Together(channel)
-        self._place, self._given, self._receiving, self._covered = place, given, receiving, covered
+        self._asking, self.together = Asking(place, given.askings, shared.questions[place]), Together(channel)
+        self._place, self._given, self._receiving, self._covered = place, given, shared.receiving[place], covered
         self._prepared: Prepared | None = None
         self._content = self._state = ""        # what the parent has read, in the present round
 
@@ -108,8 +110,9 @@ class Worker:
 
     def serve(self, control: "Control") -> bool:
         """Do what the parent asks for. Return False if the parent is gone: then the worker must end too."""
-        for message, fds in self.channel.receive():
-            self._do(control, message, fds)
+        self._waiting += self.channel.receive()
+        while self._waiting:
+            self._do(control, *self._waiting.popleft())
         self.together.pass_on(control.log.report)
         if self.wired is not None:
             self.wired.log(control.log.report)

@@ -13,8 +13,7 @@ from mosq.cluster.alike import unlike
 from mosq.cluster.entries import LARGE, NEVER, Entry, entry_of, read_announcement, run_of, strange_text
 from mosq.cluster.figures import figures_of, in_force
 from mosq.cluster.overview import OBSERVED_BEATS, PAUSE_LEASES
-from mosq.cluster.requests import Note
-from mosq.cluster.scripts import SEGMENT, store_name
+from mosq.cluster.scripts import SEGMENT, USES, of_nodes, of_workers, store_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,21 +41,21 @@ class Reading(NamedTuple):
 
 def read(registry: "Registry", facts: "Facts", cluster: str) -> Reading:
     """Read everything. Raises AwayError."""
-    beats, announcements, table, _ = registry.raw()
-    noted = registry.ask(Note())
+    beats, announcements, table, document = registry.raw()
+    noted = registry.noted()
     stores = [registry.store(store_name(cluster, facts.id, number)) for number in range(1, facts.workers + 1)]
-    return Reading(beats, announcements, table, noted.figures or {}, noted.options or {}, stores,
-                   registry.document_stamp(), registry.documents_used())
+    return Reading(beats, announcements, table, of_workers(noted), of_nodes(noted), stores, document,
+                   of_nodes(noted, USES))
 
 
 def alive_of(registry: "Registry", terms: "Terms") -> set[str]:
     """Return the nodes whose beats change, also if other data are damaged. Raises AwayError."""
-    first = registry.raw()[0]
+    first = registry.raw().beats
     alive: set[str] = set()
     until_s = time.monotonic() + OBSERVED_BEATS * terms.beat_s
     while alive != first.keys() and time.monotonic() < until_s:
         time.sleep(terms.beat_s / 4)
-        beats = registry.raw()[0]
+        beats = registry.raw().beats
         alive = {name for name, beat in first.items() if beats.get(name, beat) != beat}
     return alive
 

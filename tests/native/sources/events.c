@@ -5,14 +5,21 @@ static Plugin *me;
 static char *late_id;
 static int ticks;
 static const char *first_option;
+static char gate[200];
 
-/* Keeps the plugin's thread for as long as the topic says. */
+static void wait_for(const char *file)
+{
+    while(access(file, F_OK) != 0) usleep(10000);
+}
+
+/* Keeps the plugin's thread for as long as the topic says; with gate/, until the file of the option `gate` is there. */
 static void take_time(const char *topic)
 {
     if(!strncmp(topic, "slow/", 5)) usleep(1000);
-    if(strncmp(topic, "hold/", 5)) return;
+    if(strncmp(topic, "hold/", 5) && strncmp(topic, "gate/", 5)) return;
     mosquitto_log_printf(LEVEL_INFO, "busy with %s", topic);
-    sleep(3);
+    if(topic[0] == 'g') wait_for(gate);
+    else sleep(3);
 }
 
 static int on_basic_auth(int event, void *data, void *userdata)
@@ -30,6 +37,7 @@ static int on_basic_auth(int event, void *data, void *userdata)
     if(!strcmp(name, "ignore")) return ERR_PLUGIN_IGNORE;
     while(!strcmp(name, "block")) pause();
     if(!strcmp(name, "slow")) sleep(1);
+    if(!strcmp(name, "gated")) take_time("gate/login");
     if(!strcmp(name, "alias")) return mosquitto_set_username(d->client, "ann");
     if(!strcmp(name, "crash")) *(volatile int *)0 = 1;
     if(!strcmp(name, "exit")) exit(0);
@@ -241,12 +249,6 @@ static void give_birth(int n)
     }
 }
 
-static void wait_for(const char *file)
-{
-    mosquitto_log_printf(LEVEL_INFO, "blocks in init");
-    while(access(file, F_OK) != 0) usleep(10000);
-}
-
 static const struct { const char *name; int event; Callback call; } EVENTS_OF[] = {
     {"basic", EVENT_BASIC_AUTH, on_basic_auth}, {"acl", EVENT_ACL_CHECK, on_acl}, {"extended", EVENT_EXT_AUTH_START, on_extended},
     {"extended", EVENT_EXT_AUTH_CONTINUE, on_extended}, {"in", EVENT_MESSAGE_IN, on_message_in}, {"out", EVENT_MESSAGE_OUT, on_message_out},
@@ -272,7 +274,11 @@ int mosquitto_plugin_init(Plugin *identifier, void **userdata, struct mosquitto_
         if(!strcmp(options[i].key, "events")) wanted = options[i].value;
         if(!strcmp(options[i].key, "info")) mosquitto_plugin_set_info(me, options[i].value, "1.2");
         if(!strcmp(options[i].key, "birth")) give_birth(atoi(options[i].value));
-        if(!strcmp(options[i].key, "block")) wait_for(options[i].value);
+        if(!strcmp(options[i].key, "gate")) snprintf(gate, sizeof(gate), "%s", options[i].value);
+        if(!strcmp(options[i].key, "block")){
+            mosquitto_log_printf(LEVEL_INFO, "blocks in init");
+            wait_for(options[i].value);
+        }
         if(!strcmp(options[i].key, "fail")) return atoi(options[i].value);
     }
     for(size_t i = 0; i < sizeof(EVENTS_OF) / sizeof(EVENTS_OF[0]); i++){
