@@ -65,6 +65,8 @@ def record_json(shard: int, record: Record) -> dict[str, Any]:
         "retain": record.retain,
         "dup": record.dup,
     }
+    if record.cluster_node is not None:
+        out["cluster_node"] = record.cluster_node
     if record.reason:
         out["reason"] = record.reason
     if record.properties:
