@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.part("spark")
 
-CONFIG = """stream all # shards 2 retain_age 1h
+SHARDS = 2
+CONFIG = f"""stream all # shards {SHARDS} retain_age 1h
 stream_events true retain_age 1h
 max_inflight_messages 0
 max_queued_messages 0
@@ -54,6 +55,7 @@ max_queued_messages 0
 PACE_S = 0.01           # of the load: this is not about speed
 END_S = 4 * TIMEOUT_S
 MORE = 30               # messages of each publisher that one step of the test waits for
+PRESENCE = "SELECT client_id, online, state FROM presence"
 BALANCE = ("acknowledged", "expired", "dropped", "gone", "queued")
 
 
@@ -257,8 +259,7 @@ def test_the_audit_holds_when_workers_move(spark: SparkSession, linked: Linked, 
             seen = {payload for one in fleet.publishers for payload in set(one.sender.done)}
             until(lambda: seen <= messages(folder), first.log)
             settings = load(tmp_path, site=folder)
-            jobs.run(spark, settings, once=True, log=lambda line: None)
-            check_presence(settings, fleet)
+            until(lambda: shows_presence(spark, settings, fleet), lambda: str(ask(settings, PRESENCE)))
             third = linked.node("c", CONFIG)
             third.spawn()
             until(lambda: len(first.pids()) == len(third.pids()) == 1, lambda: first.log() + third.log())
@@ -287,10 +288,11 @@ def copy_rest(linked: Linked, folder: Path) -> None:
     assert main(["cluster", "streams", linked.address, str(folder), "--secret-file", str(linked.nodes[0].dir / "secret"), "--once"]) == 0
 
 
-def check_presence(settings: Settings, fleet: Fleet) -> None:
-    """Check that each client is there as it is: also the clients of the worker that has not moved, and those of the other one."""
-    found = {client: (online, state) for client, online, state in ask(settings, "SELECT client_id, online, state FROM presence")}
-    assert found == {one.client_id: (True, "online") for one in fleet.clients} | {name: (False, "offline") for name in fleet.away}
+def shows_presence(spark: SparkSession, settings: Settings, fleet: Fleet) -> bool:
+    """Bring the tables up to date. Return whether they show each client as it is: those of the worker that has not moved, and of the other."""
+    jobs.run(spark, settings, once=True, log=lambda line: None)
+    wanted = [(one.client_id, True, "online") for one in fleet.clients] + [(name, False, "offline") for name in fleet.away]
+    return sorted(ask(settings, PRESENCE)) == sorted(wanted)
 
 
 def check_messages(settings: Settings, fleet: Fleet, there: dict[tuple[str, int], list[Any]]) -> None:
@@ -316,22 +318,21 @@ def exactly_once(fleet: Fleet) -> set[bytes]:
 
 def check_nodes(settings: Settings, there: dict[tuple[str, int], list[Any]]) -> None:
     """Check the node of each record against the starts of its worker: the events name the node, too."""
-    moves = set()
+    moves = []
     for worker in range(1, WORKERS + 1):
         events = there["events", worker * STRIDE]
         starts = [(record.time_us, json.loads(record.payload)["node"]) for record in events if record.kind == START]
-        moves.add(tuple(node for node, _ in groupby(node for _, node in starts)))
+        moves.append([node for node, _ in groupby(node for _, node in starts)])
         node = None
         for record in events:
             node = json.loads(record.payload)["node"] if record.kind == START else node
             assert record.cluster_node == node
-        for shard in range(2):
+        for shard in range(SHARDS):
             records = there["all", worker * STRIDE + shard]
-            ran = [node for node, _ in groupby(record.cluster_node for record in records)]
-            assert ran == [node for node, _ in groupby(node for _, node in starts)]
+            assert len({record.cluster_node for record in records}) > 1
             for record in records:
                 assert record.cluster_node == max(start for start in starts if start[0] <= record.time_us)[1]
-    assert moves in ({("a", "c"), ("b", "a", "c")}, {("b", "a", "c"), ("a", "c")}), moves
+    assert any("b" in nodes for nodes in moves) and [nodes[-1] for nodes in moves] == ["c"] * WORKERS, moves
 
 
 def check_audit(settings: Settings, fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
@@ -351,8 +352,8 @@ def check_audit(settings: Settings, fleet: Fleet, capsys: pytest.CaptureFixture[
         assert done <= of_client[name][-1][1] <= n                      # all of them wait
         assert {counters[2:] for counters in of_client[name]} == {(0, 0, 0, 0)}
         assert all(later[0] >= earlier[1] for earlier, later in pairwise(of_client[name])), of_client[name]
-        # the last move was one in good order, after which a session is as long as before
-        assert of_client[name][-1][0] == of_client[name][-2][1], of_client[name]
+        # after a move in good order, a queue is as long as before
+        assert any(later[0] == earlier[1] > 0 for earlier, later in pairwise(of_client[name])), of_client[name]
     for one in fleet.subscribers:
         assert of_client[one.client_id][-1][1] == 0, of_client[one.client_id]
 
