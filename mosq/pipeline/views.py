@@ -54,9 +54,9 @@ def _latency() -> str:
 
 
 # A connection begins with a connect, and ends with the next event of the same client: a disconnect, a take-over, or
-# another connect if the broker was killed. If only a start of its worker follows, whose events are in one shard, the end
-# is unknown. Messages belong
-# to the last connect before them; messages that lie in several streams count once, as above.
+# another connect if the broker was killed. If only a start of its worker follows, which has its events in one shard,
+# the end is unknown. Messages belong to the last connect before them; messages that lie in several streams count once,
+# as above.
 _SESSIONS = """
 WITH events AS (SELECT node, stream, shard, client_id, time, seq, kind, reason FROM bronze
   WHERE kind IN (3, 8) OR (kind = 2 AND reason < 128)),

@@ -99,11 +99,12 @@ def nodes_of(worker: int, events: list[Record]) -> list[str]:
     nodes: list[str] = []
     for event in events:
         if event.kind not in (START, CONNECT):
+            assert event.cluster_node == nodes[-1]
             continue
         content = json.loads(event.payload)
         if event.kind == START:
             nodes.append(content["node"])
-        assert (content["node"], content["worker"]) == (nodes[-1], worker)
+        assert (content["node"], content["worker"], event.cluster_node) == (nodes[-1], worker, nodes[-1])
     return nodes
 
 

@@ -36,7 +36,10 @@ def head_of(data: bytes, at: int = 0) -> dict[str, int | bytes]:
     assert struct.unpack_from("<I", data, at + 84)[0] == crc(data[at:at + 84])
     n, = struct.unpack_from("<I", data, at + 92)
     seed = extended_crc(0, stream + struct.pack("<IQQ", shard, base, salt))
-    assert n == 0 and not any(data[at + 88:at + 160]) or struct.unpack_from("<I", data, at + 88)[0] == extended_crc(seed, data[at + 92:at + 160])
+    if n:
+        assert struct.unpack_from("<I", data, at + 88)[0] == extended_crc(seed, data[at + 92:at + 160])
+    else:
+        assert not any(data[at + 88:at + 160])
     assert not any(data[at + 96 + n:at + 2048])
     return {"node": bytes(data[at + 96:at + 96 + n]).decode(), "stream": stream, "shard": shard, "shards": shards, "base": base, "number": number, "made": made, "time": time,
             "seed": seed}

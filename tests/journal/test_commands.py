@@ -55,6 +55,14 @@ def telemetry(store: Path) -> Path:
     return store / "mosquitto.db.store/streams/telemetry"
 
 
+def test_a_dump_names_the_node_of_a_cluster(tmp_path: Path) -> None:
+    for node in (b"", b"a"):
+        face = PyJournal(tmp_path / "s", node=node)
+        put(face, 0, 1)
+        face.close()
+    assert [row.get("cluster_node", "") for row in lines(invoke("dump", tmp_path / "s"))] == ["", "a"]
+
+
 def test_a_part_that_begins_during_a_command_is_left_out(telemetry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def seen(what: Callable[..., Any]) -> Callable[..., Any]:
         """Let a worker begin its part as soon as the marks or the shards were read."""
