@@ -37,8 +37,10 @@ ctypedef struct Columns:
     uint8_t* retain             # one bit per row
     uint8_t* dup                # one bit per row
     Text texts[5]               # size = TEXTS
+    char node[65]               # JOURNAL_NODE_MAX + 1: node of all rows (docs/journal.md); empty = none
 
-# Append records from r.seq on, up to `until`, `rows` or about `bytes_` of texts. Return the number of rows in c, or -errno. Zero
+# Append records from r.seq on, up to `until`, `rows` or about `bytes_` of texts, or to the first one of another node. Return the
+# number of rows in c, or -errno. Zero
 # c before the first call; existing rows are kept.
 cdef int64_t columns_read(Columns* c, Reader* r, uint64_t until, uint64_t rows, uint64_t bytes_) noexcept nogil
 cdef void columns_free(Columns* c) noexcept nogil

@@ -7,7 +7,7 @@ smaller than that.
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memset, strcmp
 
 from cext.base.view cimport View
 from cext.journal.reader cimport reader_back, reader_load, reader_take
@@ -121,6 +121,10 @@ cdef int64_t columns_read(Columns* c, Reader* r, uint64_t until, uint64_t rows, 
     while got == 0 and c.rows < rows and (c.rows == 0 or texts_bytes(c) < bytes_):
         got = reader_load(r, until)
         if got != 1:
+            break
+        if c.rows == 0:
+            memcpy(c.node, r.node, sizeof(r.node))
+        elif strcmp(c.node, r.node) != 0:
             break
         got = columns_room(c, min(r.block_end - r.block_seq, rows - c.rows))
         while got == 0 and c.rows < rows and r.seq < until and (c.rows == 0 or texts_bytes(c) < bytes_) and reader_take(r, &record):

@@ -15,7 +15,8 @@ cdef enum:
     JOURNAL_SHARDS_MAX = 64
     SEGMENT_HEAD_BYTES = 4096
     SEGMENT_HEAD_COPY = 2048    # offset of the second copy, in another sector
-    SEGMENT_HEAD_USED = 88      # bytes of one copy
+    SEGMENT_HEAD_USED = 88      # bytes of one copy, without the name of the node behind it
+    JOURNAL_NODE_MAX = 64       # length of the name of a node
     BLOCK_HEAD = 48
     BLOCK_ALIGN = 8
     BLOCK_BODY_MAX = 0x1FFFFFF8
@@ -42,6 +43,7 @@ ctypedef struct SegmentHead:
     uint64_t made_us            # creation time, wall clock
     uint64_t time_us            # largest time of an earlier record of the shard; 0 = none
     uint32_t seed               # seed of the checksums of the blocks; not stored
+    char node[65]               # JOURNAL_NODE_MAX + 1: node of a cluster that has appended all its records; empty = unknown, or no cluster
 
 ctypedef struct BlockHead:
     uint32_t body_crc

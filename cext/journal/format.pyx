@@ -2,7 +2,7 @@
 that it reads against its bound."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memset, strlen
 
 from cext.base.words cimport load32, load64, store32, store64
 from cext.store.crc cimport crc_bytes
@@ -12,7 +12,12 @@ cdef const char* MARK_MAGIC = b"mosqmrk\n"
 cdef const char* CONSUMER_MAGIC = b"mosqcon\n"
 
 
-# ---- segment head: magic, format, bytes of the page, stream, shard, shards, base, salt, made, time, number, checksum
+# ---- segment head: magic, format, bytes of the page, stream, shard, shards, base, salt, made, time, number, checksum; checksum of the
+# node's name, its length, the name. Earlier versions wrote zeros there, and ignore the name.
+
+cdef enum:
+    NODE_AT = 88                # SEGMENT_HEAD_USED
+    NODE_BYTES = 72             # checksum, length, JOURNAL_NODE_MAX bytes
 
 cdef void segment_head_seed(bint hardware, SegmentHead* h) noexcept nogil:
     cdef uint8_t salt[36]
@@ -21,6 +26,21 @@ cdef void segment_head_seed(bint hardware, SegmentHead* h) noexcept nogil:
     store64(salt + 20, h.base_seq)
     store64(salt + 28, h.salt)
     h.seed = crc_bytes(hardware, 0, salt, 36)
+
+
+cdef void node_write(bint hardware, uint8_t* p, const SegmentHead* h) noexcept nogil:
+    cdef uint32_t n = <uint32_t>strlen(h.node)
+    store32(p + 4, n)
+    memcpy(p + 8, h.node, n)
+    store32(p, crc_bytes(hardware, h.seed, p + 4, NODE_BYTES - 4))
+
+
+cdef bint node_read(bint hardware, const uint8_t* p, SegmentHead* h) noexcept nogil:
+    cdef uint32_t n = load32(p + 4)
+    if n == 0 or n > JOURNAL_NODE_MAX or load32(p) != crc_bytes(hardware, h.seed, p + 4, NODE_BYTES - 4):
+        return 0
+    memcpy(h.node, p + 8, n)
+    return 1
 
 
 cdef void segment_head_write(bint hardware, uint8_t* p, const SegmentHead* h) noexcept nogil:
@@ -37,7 +57,9 @@ cdef void segment_head_write(bint hardware, uint8_t* p, const SegmentHead* h) no
     store64(p + 64, h.time_us)
     store64(p + 72, h.number)
     store32(p + SEGMENT_HEAD_USED - 4, crc_bytes(hardware, 0, p, SEGMENT_HEAD_USED - 4))
-    memcpy(p + SEGMENT_HEAD_COPY, p, SEGMENT_HEAD_USED)
+    if h.node[0]:
+        node_write(hardware, p + NODE_AT, h)
+    memcpy(p + SEGMENT_HEAD_COPY, p, NODE_AT + NODE_BYTES)
 
 
 cdef int segment_copy_read(bint hardware, const uint8_t* p, SegmentHead* h) noexcept nogil:
@@ -60,9 +82,12 @@ cdef int segment_copy_read(bint hardware, const uint8_t* p, SegmentHead* h) noex
 
 
 cdef int segment_head_read(bint hardware, const uint8_t* p, SegmentHead* h) noexcept nogil:
-    if segment_copy_read(hardware, p, h) == 0:
-        return 0
-    return segment_copy_read(hardware, p + SEGMENT_HEAD_COPY, h)
+    cdef const uint8_t* copy = p + SEGMENT_HEAD_COPY
+    if segment_copy_read(hardware, p, h) != 0 and segment_copy_read(hardware, copy, h) != 0:
+        return -1
+    if not node_read(hardware, p + NODE_AT, h):
+        node_read(hardware, copy + NODE_AT, h)
+    return 0
 
 
 # ---- block: checksum of the head, checksum of the body, bytes, count, first, time, commit, span, 0

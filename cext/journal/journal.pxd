@@ -55,6 +55,7 @@ ctypedef struct JournalOptions:     # 0 in any field = the default, or no limit
     uint64_t retain_age_us
     uint64_t retain_bytes
     uint8_t stream_id[16]       # id of a stream that begins; zeros = a random one
+    char node[65]               # JOURNAL_NODE_MAX + 1: node of a cluster that appends; empty = no cluster
     uint8_t create              # create the folder if it is missing (not its parents)
     # Number of shards in `until`; 0 = none. Records found at the start behind the mark from `until` on were never committed.
     uint32_t n_until
@@ -109,6 +110,7 @@ ctypedef struct Block:
     uint32_t span_us
     uint32_t count
     uint32_t shard
+    const char* node            # node that has appended the records: options.node, or behind the body of a block that a start restores
 
 ctypedef struct Blocks:         # queue of blocks
     Block* head
@@ -145,6 +147,7 @@ ctypedef struct Shard:          # state of one shard in the storage thread
     int index_fd                # -1 = none; the index is optional for readers
     uint8_t named               # the directory entry of the segment is on the disk
     uint32_t seed               # seed of the segment
+    char node[65]               # JOURNAL_NODE_MAX + 1: node of the segment
     uint64_t offset             # end of its last block
     uint64_t written_out        # offset up to which the disk was asked to write
     uint64_t index_n            # number of index entries

@@ -66,6 +66,7 @@ cdef Block* block_take(Journal* j, uint32_t shard) noexcept nogil:
     b.n = BLOCK_HEAD
     b.count = b.span_us = 0
     b.shard = shard
+    b.node = j.options.node
     return b
 
 

@@ -4,20 +4,22 @@ benchmarks."""
 cimport cython
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset, strerror
+from libc.string cimport memcpy, memset, strcmp, strerror
 
 from cpython.buffer cimport PyBuffer_FillInfo
 
 from cext.base.view cimport View
 from cext.journal.columns cimport Columns, Text, columns_free, columns_read
-from cext.journal.format cimport Consumer, JOURNAL_SHARDS_MAX, Marks, consumer_bytes, consumer_write, shard_of_topic
+from cext.journal.format cimport Consumer, JOURNAL_NODE_MAX, JOURNAL_SHARDS_MAX, Marks, consumer_bytes, consumer_write, shard_of_topic
 from cext.journal.journal cimport (
     JOURNAL_NO_MEMORY, JOURNAL_RANGES_REPORTED, JOURNAL_TOO_LARGE, JOURNAL_WAITS, Journal, JournalFound, JournalLoss,
     JournalOptions, JournalStats, journal_append, journal_hand, journal_room, journal_seal,
 )
 from cext.journal.listing cimport is_passing, marks_read
 from cext.journal.opening cimport journal_close, journal_open
-from cext.journal.reader cimport Reader, reader_close, reader_next, reader_open, reader_refresh, reader_seek, reader_seek_time
+from cext.journal.reader cimport (
+    Reader, reader_close, reader_load, reader_open, reader_refresh, reader_seek, reader_seek_time, reader_take,
+)
 from cext.journal.record cimport JOURNAL_USERNAME, JournalRecord
 from cext.journal.retain cimport Consumers, consumers_read, journal_retain
 from cext.journal.writer cimport journal_mark, journal_sync, journal_take, journal_write
@@ -172,6 +174,7 @@ cdef class PyReader:
     cdef Reader r
     cdef object disk
     cdef object path
+    cdef char of[65]            # JOURNAL_NODE_MAX + 1: node of the records returned last
 
     def __cinit__(self, directory, uint32_t shard=0, disk=None):
         import os
@@ -211,23 +214,29 @@ cdef class PyReader:
         return self.r.seq
 
     def read(self, uint64_t until=UINT64_MAX, Py_ssize_t most=4096):
-        """Return [(seq, time_us, commit_us, kind, flags, reason, topic, client_id, username or None, properties, payload)].
-        Raises OSError if the stream cannot be read now; the same call then continues at the same record."""
+        """Return [(seq, time_us, commit_us, kind, flags, reason, topic, client_id, username or None, properties, payload)], all
+        of one `node`; an empty list at the end, or at `until`. Raises OSError if the stream cannot be read now; the same call then
+        continues at the same record."""
         cdef JournalRecord record
         cdef int got = 1
         cdef list out = []
         while len(out) < most:
             with nogil:
-                got = reader_next(&self.r, until, &record)
+                got = reader_load(&self.r, until)
             if got != 1:
                 break
-            out.append(record_tuple(&record, self.r.commit_us))
+            if not out:
+                memcpy(self.of, self.r.node, sizeof(self.of))
+            elif strcmp(self.of, self.r.node) != 0:
+                break
+            if reader_take(&self.r, &record):
+                out.append(record_tuple(&record, self.r.commit_us))
         if got < 0 and not out:         # if there are records, the error is raised by the next call
             raise failure(got, self.path)
         return out
 
     def columns(self, uint64_t until=UINT64_MAX, uint64_t rows=1 << 20, uint64_t n_bytes=64 << 20):
-        """Return (rows, {name: (nulls, buffers)}) in Arrow's layout. No rows = the end, or `until`."""
+        """Return (rows, {name: (nulls, buffers)}) in Arrow's layout, all rows of one `node`. No rows = the end, or `until`."""
         cdef Columns c
         cdef int64_t got
         memset(&c, 0, sizeof(c))
@@ -236,6 +245,7 @@ cdef class PyReader:
                 got = columns_read(&c, &self.r, until, rows, n_bytes)
             if got < 0:
                 raise failure(<int>got, self.path)
+            memcpy(self.of, c.node, sizeof(self.of))
             return got, columns_memory(&c)
         finally:
             columns_free(&c)
@@ -252,6 +262,11 @@ cdef class PyReader:
 
     def marks(self):
         return marks_dict(&self.r.marks)
+
+    @property
+    def node(self):
+        """The node of a cluster that appended the records which the last call returned; None = no cluster, or it is unknown."""
+        return (<const char*>self.of).decode("utf-8", "replace") or None
 
     @property
     def seq(self):
@@ -273,7 +288,7 @@ cdef class PyJournal:
 
     def __cinit__(      # parameters: the fields of JournalOptions, by name
             self, directory, uint32_t shards=1, segment_bytes=0, block_bytes=0, waiting_max_bytes=0, roll_age_us=0,
-            retain_age_us=0, retain_bytes=0, until=(), bint create=True, disk=None, uint64_t now_us=1):
+            retain_age_us=0, retain_bytes=0, until=(), bint create=True, disk=None, uint64_t now_us=1, bytes node=b""):
         import os
         cdef bytes path = os.fsencode(directory)
         cdef const char* dir_ = path
@@ -294,6 +309,9 @@ cdef class PyJournal:
         options.n_until = <uint32_t>min(len(until), JOURNAL_SHARDS_MAX)
         for i in range(options.n_until):
             options.until[i] = until[i]
+        if len(node) > JOURNAL_NODE_MAX:
+            raise ValueError(f"the name of a node has at most {JOURNAL_NODE_MAX} bytes")
+        memcpy(options.node, <const char*>node, len(node))
         why[0] = 0
         self.disk = disk
         self.j = <Journal*>calloc(1, sizeof(Journal))

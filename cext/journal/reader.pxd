@@ -22,6 +22,7 @@ ctypedef struct Reader:
     JournalLoss loss            # losses since reader_seek
     uint32_t at                 # place of the open segment in the listing (walk.fd >= 0)
     JournalWalk walk
+    char node[65]               # JOURNAL_NODE_MAX + 1: node of the open segment, and so of the block in memory
     # the block in memory: its records from block_seq on
     uint64_t block_seq
     uint64_t block_end          # first number after the records in memory

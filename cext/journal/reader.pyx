@@ -122,6 +122,7 @@ cdef int segment_enter(Reader* r, uint32_t at, uint64_t seq, uint64_t time_us) n
         r.files.close(r.files.ctx, fd)
         return 0
     r.at = at
+    memcpy(r.node, h.node, sizeof(h.node))
     journal_walk_begin(&r.walk, fd, h.seed, size, SEGMENT_HEAD_BYTES)
     offset = index_offset(r, at, seq, time_us, &first_seq)
     r.walk.at = offset

@@ -34,6 +34,7 @@ from cext.store.file cimport FileOps, file_error_text
 
 ctypedef struct Tail:
     JournalWalk w
+    char node[65]               # JOURNAL_NODE_MAX + 1: node of the open segment
     uint64_t seq                # number after the records that were found
     uint64_t offset
     uint64_t time_us
@@ -68,6 +69,7 @@ cdef int tail_open(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t numbe
     if fd < 0:
         return fd
     journal_walk_begin(&t.w, fd, h.seed, size, SEGMENT_HEAD_BYTES)
+    memcpy(t.node, h.node, sizeof(h.node))
     return 0
 
 
@@ -129,17 +131,20 @@ cdef int mark_check(Journal* j, uint32_t shard, Tail* t, JournalFound* found) no
 
 # ---- the records behind the mark
 
-cdef int restore_block_copy(Journal* j, uint32_t shard, const JournalWalk* w) noexcept nogil:
-    """Copy the walk's block, to be written again. Return 0 or -ENOMEM."""
+cdef int restore_block_copy(Journal* j, uint32_t shard, const Tail* t) noexcept nogil:
+    """Copy the walk's block, to be written again, and behind it the name of its node. Return 0 or -ENOMEM."""
+    cdef const JournalWalk* w = &t.w
     cdef Block* b = <Block*>calloc(1, sizeof(Block))
     if b == NULL:
         return -ENOMEM
     b.cap = b.n = BLOCK_HEAD + <uint64_t>w.head.body_n
-    b.p = <uint8_t*>malloc(b.cap)
+    b.p = <uint8_t*>malloc(b.cap + sizeof(t.node))
     if b.p == NULL:
         free(b)
         return -ENOMEM
     memcpy(b.p + BLOCK_HEAD, w.body, w.head.body_n)
+    memcpy(b.p + b.cap, t.node, sizeof(t.node))
+    b.node = <const char*>(b.p + b.cap)
     b.first_seq = w.head.first_seq
     b.time_us = w.head.time_us
     b.span_us = w.head.span_us
@@ -182,7 +187,7 @@ cdef int file_restore(Journal* j, uint32_t shard, Tail* t, uint64_t now_us, Jour
     got = restore_block_next(t, found)
     while got == 1:
         found.beyond += t.w.head.count
-        got = restore_block_copy(j, shard, &t.w)
+        got = restore_block_copy(j, shard, t)
         if got < 0:
             break
         if j.loop.waiting_bytes > JOURNAL_UNSYNCED_MAX_BYTES and restore_write(j, now_us) < 0:

@@ -2,7 +2,7 @@
 
 Invariants: a segment is named by the sequence number of its first record and by its own number, which rises. It begins only where
 everything before it is on the disk, so only the last segment of a shard can be unsynced. The first record of a later segment ends
-it, whatever its file has behind that place. A file whose write or sync failed is closed and never written or synced again: the
+it, whatever its file has behind that place. All records of a segment were appended by one node. A file whose write or sync failed is closed and never written or synced again: the
 blocks since its last sync are still in memory. Its content stays for a start to find until records written again reach as far. An
 index entry that cannot be written is only counted.
 """
@@ -10,7 +10,7 @@ index entry that cannot be written is only counted.
 from libc.errno cimport EDQUOT, ENOENT, ENOMEM, ENOSPC
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcpy, memmove, memset, strcmp, strcpy
 
 from cext.base.hash cimport HashKey, hash_key_init
 from cext.journal.format cimport (
@@ -80,32 +80,34 @@ cdef int journal_file_new(Journal* j, uint32_t shard, uint64_t base_seq, uint64_
     return j.files.open(j.files.ctx, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)
 
 
-cdef int segment_head_put(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t number, uint64_t now_us) noexcept nogil:
+cdef int segment_head_put(Journal* j, uint32_t shard, const Block* first, uint64_t number, uint64_t now_us) noexcept nogil:
     cdef Shard* s = &j.writer.shards[shard]
     cdef uint8_t page[4096]
     cdef SegmentHead h
     cdef HashKey random
     memset(&h, 0, sizeof(h))
     if hash_key_init(&random) != 0:
-        random.k0 = now_us ^ base_seq << 20
+        random.k0 = now_us ^ first.first_seq << 20
     memcpy(h.stream_id, j.stream_id, 16)
     h.shard = shard
     h.shards = j.n_shards
-    h.base_seq = base_seq
+    h.base_seq = first.first_seq
     h.number = number
     h.salt = random.k0
     h.made_us = now_us
     h.time_us = s.time_us
+    strcpy(h.node, first.node)
+    strcpy(s.node, first.node)
     segment_head_seed(j.hardware, &h)
     segment_head_write(j.hardware, page, &h)
     s.seed = h.seed
     return file_write(&j.files, s.fd, page, SEGMENT_HEAD_BYTES, 0)
 
 
-cdef int journal_segment_begin(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t now_us, const char** action) noexcept nogil:
+cdef int journal_segment_begin(Journal* j, uint32_t shard, const Block* first, uint64_t now_us, const char** action) noexcept nogil:
     cdef Shard* s = &j.writer.shards[shard]
     cdef JournalSegment* g
-    cdef uint64_t number = j.writer.next_number
+    cdef uint64_t number = j.writer.next_number, base_seq = first.first_seq
     cdef int got
     j.writer.next_number += 1           # the number is used up even if this fails
     action[0] = "create a segment file in"
@@ -114,7 +116,7 @@ cdef int journal_segment_begin(Journal* j, uint32_t shard, uint64_t base_seq, ui
         return got
     s.fd = got
     action[0] = "write a segment's head in"
-    got = segment_head_put(j, shard, base_seq, number, now_us)
+    got = segment_head_put(j, shard, first, number, now_us)
     g = segment_add(j, shard) if got == 0 else NULL
     if g == NULL:
         journal_segment_close(j, shard)
@@ -153,11 +155,14 @@ cdef void index_entry_add(Journal* j, Shard* s, uint64_t first_seq) noexcept nog
     s.index_at = s.offset
 
 
-cdef bint segment_is_full(Journal* j, const Shard* s, uint64_t need, uint64_t now_us) noexcept nogil:
+cdef bint segment_is_full(Journal* j, const Shard* s, const Block* b, uint64_t now_us) noexcept nogil:
+    """Return whether the block must begin another segment."""
     cdef const JournalSegment* g = &s.segments[s.n - 1]
+    if strcmp(s.node, b.node) != 0:
+        return 1
     if s.offset == SEGMENT_HEAD_BYTES:
         return 0
-    if s.offset + need > j.options.segment_bytes:
+    if s.offset + b.n > j.options.segment_bytes:
         return 1
     return j.options.roll_age_us != 0 and now_us > g.made_us and now_us - g.made_us >= j.options.roll_age_us
 
@@ -184,10 +189,10 @@ cdef int block_write(Journal* j, uint32_t shard, Block* b, uint64_t now_us, cons
     cdef JournalSegment* g
     cdef BlockHead h
     cdef int got = 0
-    if s.fd >= 0 and segment_is_full(j, s, b.n, now_us):
+    if s.fd >= 0 and segment_is_full(j, s, b, now_us):
         got = segment_roll(j, shard, action)
     if got == 0 and s.fd < 0:
-        got = journal_segment_begin(j, shard, b.first_seq, now_us, action)
+        got = journal_segment_begin(j, shard, b, now_us, action)
     if got < 0:
         return got
     h.body_n = <uint32_t>(b.n - BLOCK_HEAD)

@@ -28,7 +28,8 @@ COLUMNS = {
     "payload": ("payload", pa.binary()),
     "properties": ("properties", pa.binary()),
 }
-SCHEMA = pa.schema([pa.field(name, type) for name, type in COLUMNS.values()])
+NODE = pa.field("cluster_node", pa.string())  # node of a cluster that received the records; null: none, or unknown
+SCHEMA = pa.schema([*(pa.field(name, type) for name, type in COLUMNS.values()), NODE])
 
 
 def _array(rows: int, type: Any, nulls: int, buffers: list[Any]) -> Any:
@@ -59,4 +60,5 @@ def batches(
         arrays = [_array(n, type, *columns[column]) for column, (_, type) in COLUMNS.items()]
         if shard >= STRIDE:             # the decoder knows the number in its part
             arrays[0] = pa.repeat(pa.scalar(shard, pa.int32()), n)
+        arrays.append(pa.repeat(pa.scalar(reader.node, pa.string()), n))  # a batch has records of one node
         yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

@@ -65,6 +65,8 @@ def record_json(shard: int, record: Record) -> dict[str, Any]:
         "retain": record.retain,
         "dup": record.dup,
     }
+    if record.cluster_node is not None:
+        out["cluster_node"] = record.cluster_node
     if record.reason:
         out["reason"] = record.reason
     if record.properties:
@@ -83,7 +85,8 @@ class Dump:
     def __init__(
         self, stream: Stream, choice: Choice, out: "Callable[[str], object]", report_missing: "Callable[[str], object]"
     ) -> None:
-        marks, there = stream.marks(), stream.shards()
+        there = stream.shards()  # first: each of these has a mark, also if a worker begins its part now
+        marks = stream.marks()
         if choice.shard is not None and choice.shard not in there:
             raise ValueError(f"{stream.path} has {len(there)} shards: {', '.join(map(str, there))}")
         self.stream, self.choice, self.out, self.report_missing = stream, choice, out, report_missing

@@ -66,11 +66,12 @@ def consumer_figures(path: "Path", shards: list[dict[str, Any]]) -> list[dict[st
 
 def figures(path: "Path") -> dict[str, Any]:
     """Return the figures of a stream. Raises FileNotFoundError if it has no mark."""
+    there = shards_of(path)  # first: each of these has a mark, also if a worker begins its part now
     marks = marks_of(path)
     files = files_of(path)
-    shards = [shard_figures(path, i, marks["shards"][i], files.get(i, Files(0, 0))) for i in shards_of(path)]
+    shards = [shard_figures(path, i, marks["shards"][i], files.get(i, Files(0, 0))) for i in there]
     oldest = min((shard["oldest_us"] for shard in shards if shard["oldest_us"]), default=0)
-    newest = max(shard["newest_us"] for shard in shards)
+    newest = max((shard["newest_us"] for shard in shards), default=0)
     total = {key: sum(shard[key] for shard in shards) for key in ("records", "segments", "bytes")}
     recent_s = min(newest - oldest, RECENT_US) / 1e6
     out = {

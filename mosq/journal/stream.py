@@ -32,6 +32,7 @@ class Record(NamedTuple):
     username: str | None
     properties: bytes
     payload: bytes
+    cluster_node: str | None = None  # node of a cluster that received it; None: no cluster, or an earlier version
 
 
 class Mark(NamedTuple):
@@ -64,7 +65,7 @@ class Lost(Exception):  # noqa: N818 - not an error of the reader
         self.range = range
 
 
-def _record(raw: "_core.Record") -> Record:
+def _record(raw: "_core.Record", node: str | None) -> Record:
     seq, time_us, commit_us, kind, flags, reason, topic, client_id, username, properties, payload = raw
     return Record(
         seq,
@@ -80,6 +81,7 @@ def _record(raw: "_core.Record") -> Record:
         None if username is None else username.decode(errors="replace"),
         properties,
         payload,
+        node,
     )
 
 
@@ -138,7 +140,8 @@ class Stream:
         while True:
             records = reader.read(until, 256)
             holes = [Range(*range)._replace(shard=shard) for range in reader.take_lost()]
-            for record in map(_record, records):
+            node = reader.node  # of all these records
+            for record in (_record(raw, node) for raw in records):
                 while holes and holes[0].lo < record.seq:
                     report_lost(holes.pop(0), lost)
                 yield record

@@ -49,7 +49,8 @@ def summary(settings: "Settings") -> dict[str, Any] | None:
 
 
 def _clients(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    starts = {(row["node"], row["stream"]): row["seq"] for row in rows if row["field"] == START_FIELD}
+    # a worker has its events in one shard
+    starts = {_shard(row): row["seq"] for row in rows if row["field"] == START_FIELD}
     newest: dict[tuple[str, str], dict[str, Any]] = {}
     for row in sorted((row for row in rows if not row["field"]), key=lambda row: row["time"]):
         newest[row["node"], row["client_id"]] = row
@@ -57,11 +58,15 @@ def _clients(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {
             "node": row["node"],
             "client_id": row["client_id"],
-            "online": row["value"] == ONLINE and row["seq"] > starts.get((row["node"], row["stream"]), -1),
+            "online": row["value"] == ONLINE and row["seq"] > starts.get(_shard(row), -1),
             "since": row["time"].timestamp(),
         }
         for row in newest.values()
     ]
+
+
+def _shard(row: dict[str, Any]) -> tuple[str, str, int]:
+    return row["node"], row["stream"], row["shard"]
 
 
 def _devices(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

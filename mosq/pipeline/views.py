@@ -54,10 +54,11 @@ def _latency() -> str:
 
 
 # A connection begins with a connect, and ends with the next event of the same client: a disconnect, a take-over, or
-# another connect if the broker was killed. If only a start of the broker follows, the end is unknown. Messages belong
-# to the last connect before them; messages that lie in several streams count once, as above.
+# another connect if the broker was killed. If only a start of its worker follows, which has its events in one shard,
+# the end is unknown. Messages belong to the last connect before them; messages that lie in several streams count once,
+# as above.
 _SESSIONS = """
-WITH events AS (SELECT node, client_id, time, seq, kind, reason FROM bronze
+WITH events AS (SELECT node, stream, shard, client_id, time, seq, kind, reason FROM bronze
   WHERE kind IN (3, 8) OR (kind = 2 AND reason < 128)),
 edges AS (SELECT *, lead(kind) OVER w_next AS next_kind, lead(time) OVER w_next AS next_time,
   lead(reason) OVER w_next AS next_reason,
@@ -72,26 +73,27 @@ per_stream AS (SELECT node, client_id, n, stream, topic, count(*) AS messages FR
 once AS (SELECT node, client_id, n, topic, max(messages) AS messages FROM per_stream
   GROUP BY node, client_id, n, topic),
 sent AS (SELECT node, client_id, n, sum(messages) AS messages FROM once GROUP BY node, client_id, n),
-begun AS (SELECT node, max(seq) AS start_seq FROM bronze WHERE kind = 11 GROUP BY node)
+begun AS (SELECT node, stream, shard, max(seq) AS start_seq FROM bronze WHERE kind = 11 GROUP BY node, stream, shard)
 SELECT edges.node, edges.client_id, edges.time AS connected_at,
   CASE WHEN next_kind <> 2 THEN next_time END AS disconnected_at,
   CASE WHEN next_kind = 8 THEN 'taken over' WHEN next_kind = 3 THEN CAST(next_reason AS {text})
     WHEN next_kind = 2 OR edges.seq < coalesce(start_seq, -1) THEN 'unknown' END AS reason,
   CASE WHEN next_kind <> 2 THEN ({us}(next_time) - {us}(edges.time)) / 1e6 END AS duration_s,
   CAST(coalesce(sent.messages, 0) AS BIGINT) AS messages
-FROM edges LEFT JOIN begun ON begun.node = edges.node
+FROM edges LEFT JOIN begun ON begun.node = edges.node AND begun.stream = edges.stream AND begun.shard = edges.shard
 LEFT JOIN sent ON sent.node = edges.node AND sent.client_id = edges.client_id AND sent.n = edges.n WHERE edges.kind = 2
 """.strip()
-# A client is online after a connect, unless the broker started again since then.
+# A client is online after a connect, unless its worker, whose events are in one shard, started again since then.
 _PRESENCE = """
-WITH begun AS (SELECT node, stream, max(seq) AS start_seq FROM gold_devices
-  WHERE topic = '' AND field = 'start' GROUP BY node, stream),
+WITH begun AS (SELECT node, stream, shard, max(seq) AS start_seq FROM gold_devices
+  WHERE topic = '' AND field = 'start' GROUP BY node, stream, shard),
 newest AS (SELECT *, row_number() OVER (PARTITION BY node, client_id ORDER BY time DESC, stream, shard) AS age
   FROM gold_devices WHERE topic = '' AND field = '')
 SELECT newest.node, client_id, value = 'online' AND seq > coalesce(start_seq, -1) AS online,
   CASE WHEN value = 'online' AND seq < start_seq THEN 'unknown' ELSE value END AS state,
   time AS since, CAST(number AS INT) AS reason, messages AS connects
-FROM newest LEFT JOIN begun ON begun.node = newest.node AND begun.stream = newest.stream WHERE age = 1
+FROM newest LEFT JOIN begun ON begun.node = newest.node AND begun.stream = newest.stream
+  AND begun.shard = newest.shard WHERE age = 1
 """.strip()
 # Streams with the same topic count the same messages, and the shards of a stream have different ones.
 _DEVICES = f"""

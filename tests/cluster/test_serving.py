@@ -89,26 +89,24 @@ class Node(Workers):
 
     def pinned(self, client_id: str, clean: bool = False) -> Wire:
         """Connect a client; again and again while no worker serves, or the lease of a busy machine is over."""
-        found: list[Wire] = []
+        found: Wire = until(lambda: self.attempt(client_id, clean), self.log)
+        return found
 
-        def accepted() -> bool:
-            try:
-                client = Wire(self.port, 4, host=self.host)
-                self.opened.append(client)
-                client.send(Connect(client_id, clean=clean))
-                raw = client.read_frame()
-            except OSError:
-                return False
-            if raw is None:
-                return False
-            answer = decode(4, raw)
-            assert isinstance(answer, Connack) and answer.rc == 0, answer
-            self.present = answer.session
-            found.append(client)
-            return True
-
-        until(accepted, self.log)
-        return found[0]
+    def attempt(self, client_id: str, clean: bool = False) -> Wire | None:
+        """Connect a client; return None if its worker does not serve now."""
+        try:
+            client = Wire(self.port, 4, host=self.host)
+            self.opened.append(client)
+            client.send(Connect(client_id, clean=clean))
+            raw = client.read_frame()
+        except OSError:
+            return None
+        if raw is None:
+            return None
+        answer = decode(4, raw)
+        assert isinstance(answer, Connack) and answer.rc == 0, answer
+        self.present = answer.session
+        return client
 
     def refuses(self) -> bool:
         """Return whether no client can connect here."""

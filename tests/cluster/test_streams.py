@@ -37,8 +37,9 @@ BALANCE = ("acknowledged", "expired", "dropped", "gone", "queued")
 
 def records(stream: Stream) -> dict[int, list[Record]]:
     """Return the records of each worker, from the oldest on; each number exists."""
+    shards = stream.shards()        # first: a part that a copy begins after this has a mark, but no number here
     marks, found = stream.marks(), {}
-    for shard in stream.shards():
+    for shard in shards:
         part = list(stream.read(marks[shard].first_seq, marks[shard].seq, shard))
         found[shard // STRIDE] = found.get(shard // STRIDE, []) + part
     return found
@@ -98,11 +99,12 @@ def nodes_of(worker: int, events: list[Record]) -> list[str]:
     nodes: list[str] = []
     for event in events:
         if event.kind not in (START, CONNECT):
+            assert event.cluster_node == nodes[-1]
             continue
         content = json.loads(event.payload)
         if event.kind == START:
             nodes.append(content["node"])
-        assert (content["node"], content["worker"]) == (nodes[-1], worker)
+        assert (content["node"], content["worker"], event.cluster_node) == (nodes[-1], worker, nodes[-1])
     return nodes
 
 
@@ -124,7 +126,7 @@ def test_the_command_copies_streams_and_forgets_the_copy(linked: Linked, tmp_pat
     process = subprocess.Popen(tied([sys.executable, "-m", "mosq", *command, "--every", "0.1"]), env={**os.environ, "PYTHONPATH": str(ROOT)},
                                stderr=subprocess.PIPE, text=True)
     try:
-        until(lambda: (tmp_path / "copy/all/worker.2").exists() and payloads(tmp_path / "copy") == [1], node.log)
+        until(lambda: (tmp_path / "copy/all/worker.2/mark.a").exists() and payloads(tmp_path / "copy") == [1], node.log)
         assert main([*command, "--once"]) == 1
         assert "another process copies streams into" in capsys.readouterr().err
     finally:

@@ -41,19 +41,23 @@ def content(record: Record) -> tuple[bytes, bytes, int]:
 
 
 class Stream:
-    """Hold a stream; `appended[shard][seq]`: topic, payload and time of each record that has that number now."""
+    """Hold a stream; `appended[shard][seq]`: topic, payload and time of each record that has that number now, `nodes[shard][seq]`: the node
+    that has appended it. Each start is that of another node."""
 
     def __init__(self, disk: FolderDisk, shards: int = 1, **options: int) -> None:
         self.disk = disk
         self.options = {"segment_bytes": SEGMENT, "block_bytes": 4096, **options}
         self.shards = shards
         self.appended: list[dict[int, tuple[bytes, bytes, int]]] = [{} for _ in range(64)]
-        self.count = 0
+        self.nodes: list[dict[int, str | None]] = [{} for _ in range(64)]
+        self.count = self.starts = 0
         self.clock_us = 1000
         self.open()
 
     def open(self) -> None:
-        self.face = PyJournal(DIR, shards=self.shards, disk=self.disk, now_us=self.clock_us, **self.options)
+        self.node = f"node.{self.starts}" if self.starts % 4 else None
+        self.starts += 1
+        self.face = PyJournal(DIR, shards=self.shards, disk=self.disk, now_us=self.clock_us, node=(self.node or "").encode(), **self.options)
         assert self.disk.broken is None, self.disk.broken
 
     def append(self, size: int = 10, shard: int = 0, step_us: int = 1) -> int:
@@ -62,6 +66,7 @@ class Stream:
         row = (b"t/%d" % self.count, bytes([self.count & 255]) * size, self.clock_us)
         seq, _ = self.face.append(shard, topic=row[0], payload=row[1], time_us=row[2])
         self.appended[shard][seq] = row
+        self.nodes[shard][seq] = self.node
         return seq
 
     def write(self) -> bool:
@@ -96,9 +101,15 @@ class Stream:
         reader.seek(seq)
         records = []
         while got := reader.read():
+            self.check_nodes(shard, reader, got)
             records += got
         assert self.disk.broken is None, self.disk.broken
         return records, reader.lost()
+
+    def check_nodes(self, shard: int, reader: PyReader, records: list[Record]) -> None:
+        """Check that these records, the result of the reader's last call, are those of its node."""
+        nodes = self.nodes[shard]
+        assert {nodes[record[0]] for record in records if record[0] in nodes} <= {reader.node}
 
     def check(self, shard: int = 0, lost: list[tuple[int, str, int, int]] | None = None) -> None:
         """Check that the read records are the appended ones, except `lost`."""

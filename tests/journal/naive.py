@@ -34,8 +34,15 @@ def head_of(data: bytes, at: int = 0) -> dict[str, int | bytes]:
     magic, form, used, stream, shard, shards, base, salt, made, time, number = struct.unpack_from("<8sII16sIIQQQQQ", data, at)
     assert magic == b"mosqjrn\n" and form == 1 and used == HEAD
     assert struct.unpack_from("<I", data, at + 84)[0] == crc(data[at:at + 84])
-    return {"stream": stream, "shard": shard, "shards": shards, "base": base, "number": number, "made": made, "time": time,
-            "seed": extended_crc(0, stream + struct.pack("<IQQ", shard, base, salt))}
+    n, = struct.unpack_from("<I", data, at + 92)
+    seed = extended_crc(0, stream + struct.pack("<IQQ", shard, base, salt))
+    if n:
+        assert struct.unpack_from("<I", data, at + 88)[0] == extended_crc(seed, data[at + 92:at + 160])
+    else:
+        assert not any(data[at + 88:at + 160])
+    assert not any(data[at + 96 + n:at + 2048])
+    return {"node": bytes(data[at + 96:at + 96 + n]).decode(), "stream": stream, "shard": shard, "shards": shards, "base": base, "number": number, "made": made, "time": time,
+            "seed": seed}
 
 
 def blocks_of(data: bytes) -> Iterator[tuple[int, dict[str, int], list[tuple[int, ...]]]]:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
+import mosq.journal.report
+import mosq.journal.stream
 from mosq._core import PyJournal
 from mosq.cli.commands_journal import journal
 from mosq.journal import Stream
 from mosq.journal.dump import Choice, Dump, Place, place_of
+from mosq.journal.parts import later_parts
 
 START_US = 1_790_000_000_000_000      # 2026-09-21T14:13:20Z
 
@@ -48,6 +53,34 @@ def store(tmp_path: Path) -> Path:
 @pytest.fixture
 def telemetry(store: Path) -> Path:
     return store / "mosquitto.db.store/streams/telemetry"
+
+
+def test_a_dump_names_the_node_of_a_cluster(tmp_path: Path) -> None:
+    for node in (b"", b"a"):
+        face = PyJournal(tmp_path / "s", node=node)
+        put(face, 0, 1)
+        face.close()
+    assert [row.get("cluster_node", "") for row in lines(invoke("dump", tmp_path / "s"))] == ["", "a"]
+
+
+def test_a_part_that_begins_during_a_command_is_left_out(telemetry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def seen(what: Callable[..., Any]) -> Callable[..., Any]:
+        """Let a worker begin its part as soon as the marks or the shards were read."""
+        def then_begun(path: Path) -> Any:
+            found = what(path)
+            part = telemetry / f"worker.{len(later_parts(telemetry)) + 1}"
+            PyJournal(part).close()
+            return found
+
+        return then_begun
+
+    for module in (mosq.journal.stream, mosq.journal.report):
+        for name in ("marks_of", "shards_of"):
+            monkeypatch.setattr(module, name, seen(getattr(module, name)))
+    records: list[str] = []
+    Dump(Stream(telemetry), Choice(), records.append, pytest.fail).once()
+    assert len(records) == 200
+    assert [shard["records"] for shard in mosq.journal.report.figures(telemetry)["shards"][:2]] == [100, 100]
 
 
 def invoke(*args: object) -> Result:

@@ -420,7 +420,7 @@ def test_uncommitted_records_are_dropped_and_their_numbers_reused(stream: Stream
     stream.open()
     assert stream.face.next_seq() == 7 and stream.face.found["lost"] == []
     assert (stream.face.found["beyond"], stream.face.found["dropped"]) == (2, 6)
-    stream.disk.space = stream.disk.used() + 4096 + 2 * 900
+    stream.disk.space = stream.disk.used() + 2 * 4096 + 2 * 900     # a segment of the earlier node, and one of this one
     stream.append()             # it takes the place of the first dropped record
     stream.write()
     stream.kill()

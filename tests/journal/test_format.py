@@ -49,6 +49,50 @@ def test_a_segment_has_two_heads_and_then_blocks(stream: Stream) -> None:
     assert more == [(1, 16, 0, 0, b"z", b"", b"", b"", b"")]
 
 
+def nodes_of(stream: Stream) -> list[tuple[str | None, list[int]]]:
+    """Read the stream, and return the numbers of the records of each call with the node that the reader names for them."""
+    reader, found = stream.reader(), []
+    while records := reader.read():
+        found.append((reader.node, [record[0] for record in records]))
+    return found
+
+
+def test_a_segment_names_the_node_of_all_its_records() -> None:
+    stream = Stream(FolderDisk(), 1, segment_bytes=1 << 20)
+    for _ in range(3):
+        stream.fill(2)
+        stream.append()
+        stream.write()          # behind the mark: the next start, which is another node's, writes it again
+        stream.kill()
+        stream.open()
+    stream.fill(1)
+    assert nodes_of(stream) == [(None, [0, 1, 2]), ("node.1", [3, 4, 5]), ("node.2", [6, 7, 8]), ("node.3", [9])]
+    heads = [head_of(file(stream.disk, name.rsplit("/", 1)[1])) for name in stream.disk.segments()]
+    assert [(head["base"], head["node"]) for head in heads] == [(0, ""), (2, ""), (3, "node.1"), (5, "node.1"), (6, "node.2"), (8, "node.2"), (9, "node.3")]
+    reader, columns = stream.reader(), []
+    while (got := reader.columns())[0]:
+        columns.append((reader.node, got[0]))
+    assert columns == [(None, 3), ("node.1", 3), ("node.2", 3), ("node.3", 1)]
+    stream.check()
+
+
+def test_one_copy_of_the_name_is_enough_and_records_without_one_are_read() -> None:
+    stream = Stream(FolderDisk(), 1, segment_bytes=1 << 20)
+    stream.kill()
+    stream.open()
+    stream.fill(2)
+    name = stream.disk.segments()[0].rsplit("/", 1)[1]
+    data = stream.disk.files[f"{DIR}/{name}"].data
+    for _ in flips(stream.disk, name, [*range(88, 160), *range(2048 + 88, 2048 + 160)]):
+        assert nodes_of(stream) == [("node.1", [0, 1])]
+    for copy in (0, 2048):
+        data[copy + 88:copy + 160] = bytes(72)          # as an earlier version has written it
+    assert nodes_of(stream) == [(None, [0, 1])]
+    for copy in (0, 2048):                              # a name of no possible length, and one with a wrong check
+        data[copy + 88:copy + 160] = struct.pack("<II64s", 0, 65 if copy else 6, b"node.1")
+    assert nodes_of(stream) == [(None, [0, 1])]
+
+
 def test_the_mark_names_the_synced_records(stream: Stream) -> None:
     stream.append()
     stream.write()

@@ -119,6 +119,7 @@ class Machine(RuleBasedStateMachine):
         reader.refresh()
         before = reader.seq
         records = reader.read(most=most)
+        self.stream.check_nodes(shard, reader, records)
         for record in records:
             self.look(shard, record)
         assert all(why == "retired" for _, why, _, _ in reader.lost())

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from mosq._core import PyJournal, PyReader
 from mosq.journal import Lost, Stream
 from mosq.journal.arrow import batches
+from mosq.journal.parts import STRIDE
 from tests.harness.effort import tries
 from tests.journal.columns_naive import naive, unpacked
 from tests.journal.disk import first_of
@@ -76,6 +77,25 @@ def test_a_batch_exports_arrow_arrays(tmp_path: Path) -> None:
     last = table.slice(5000, 1).to_pylist()[0]
     assert (last["kind"], last["reason"], last["topic"], last["payload"]) == (3, 0x8E, None, None)
     assert list(batches(tmp_path / "s", 1)) == []
+
+
+def test_records_and_batches_name_the_node_of_a_cluster(tmp_path: Path) -> None:
+    for part, name, n in ((0, "a", 3), (0, "b.2", 2), (0, "", 1), (1, "x" * 64, 2)):
+        face = PyJournal(tmp_path / "s" / "worker.1" if part else tmp_path / "s", node=name.encode())
+        for i in range(n):
+            face.append(0, payload=b"%d" % i, time_us=1000 + i)
+        commit(face)
+        face.close()
+    stream = Stream(tmp_path / "s")
+    of_shards = {0: ["a"] * 3 + ["b.2"] * 2 + [None], STRIDE: ["x" * 64] * 2}
+    for shard, nodes in of_shards.items():
+        assert [record.cluster_node for record in stream.read(shard=shard)] == nodes
+        table = pa.Table.from_batches(list(batches(tmp_path / "s", shard)))
+        table.validate(full=True)
+        assert table["cluster_node"].to_pylist() == nodes
+        assert table["seq"].to_pylist() == list(range(len(nodes)))
+    with pytest.raises(ValueError, match="at most 64 bytes"):
+        PyJournal(tmp_path / "t", node=b"x" * 65)
 
 
 def test_a_reader_beside_a_writer_sees_each_synced_record_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from mosq._core import PyJournal, shard_of
 
@@ -12,7 +13,7 @@ T0_US = 1_790_000_000_000_000       # 2026-09-21
 class Journal:
     """Hold a stream that is being written: `put` and then `commit`."""
 
-    def __init__(self, folder: Path, name: str = "telemetry", shards: int = 1, **options: int) -> None:
+    def __init__(self, folder: Path, name: str = "telemetry", shards: int = 1, **options: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / name
         self.shards = shards

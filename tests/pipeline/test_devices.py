@@ -218,6 +218,19 @@ def test_last_values_and_connections_after_several_batches(site: Site) -> None:
     assert "clients: 0 online, 2 offline" in text and "b (node here), offline since" in text
 
 
+def test_a_start_of_a_worker_ends_the_connections_of_its_clients_only(site: Site) -> None:
+    with contextlib.closing(Journal(site.events.path, "worker.1")) as other:
+        for kind, client in ((11, ""), (2, "b"), (2, "c"), *([(11, "")] * 9), (2, "b")):
+            other.put("", b"", kind=kind, client_id=client)
+        other.commit()
+    site.event(11, "")
+    site.event(2, "a")          # its number is below that of the last start of the other worker
+    site.run()
+    assert site.ask(PRESENCE) == [("a", True, "online", 1), ("b", True, "online", 2), ("c", False, "unknown", 1)]
+    assert site.ask("SELECT client_id, reason FROM sessions ORDER BY client_id, connected_at") == [("a", None), ("b", "unknown"), ("b", None), ("c", "unknown")]
+    assert "clients: 2 online, 1 offline" in status.text(status.status(site.settings))
+
+
 class Killed(BaseException):
     pass
 

@@ -21,6 +21,7 @@ from mosq.pipeline import MosqPipelineError, settings
 from mosq.pipeline.lake import upkeep
 from mosq.pipeline.lake.places import place_of
 from mosq.pipeline.lake.table import Table
+from mosq.pipeline.rows import tables as columns, task
 from mosq.pipeline.runs import progress, removed, tending, verify, versions
 from tests.pipeline.batches import Batches
 from tests.pipeline.journals import Journal
@@ -311,3 +312,22 @@ def test_a_first_run_on_a_journal_that_retention_has_shortened(tmp_path: Path) -
     result = verify.verify(found)
     assert result.faults == [] and result.shards[TELE]["from"] == first and result.shards[TELE]["bronze"] == 120 - first
     journal.close()
+
+
+def test_tables_without_the_node_of_a_cluster_get_the_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pipeline.toml").write_text(SETTINGS)
+    found = settings.load(tmp_path)
+    with contextlib.closing(Journal(tmp_path / "streams", "tele", node=b"a.1")) as journal:
+        for n, schema in ((3, pa.schema([field for field in columns.BRONZE if field.name != "cluster_node"])), (2, columns.BRONZE)):
+            with monkeypatch.context() as patch:        # the first batch is one of an earlier version
+                patch.setattr(columns, "BRONZE", schema)
+                patch.setattr(task, "BRONZE", schema)
+                journal.fill(n)
+                Batches(found).all()
+        for _ in range(2):
+            bronze = Table.open(place_of(found), "bronze")
+            assert bronze is not None
+            rows = bronze.read(columns=["seq", "cluster_node"]).sort_by("seq").to_pylist()
+            assert [row["cluster_node"] for row in rows] == [None] * 3 + ["a.1"] * 2
+            assert verify.verify(found).adds_up
+            tending.compact_all(found, 2)

@@ -30,24 +30,29 @@ SHARDS = 2
 
 
 class Owner:
-    """A process that has the store; `appended[shard]`: the payload of each record by its number."""
+    """A process that has the store; `appended[shard]`: the payload of each record by its number, and the node that has appended it. Each
+    process is on another node."""
 
     def __init__(self, server: Server, **options: int) -> None:
         self.server, self.options = server, options
-        self.appended: list[dict[int, bytes]] = [{} for _ in range(SHARDS)]
+        self.appended: list[dict[int, tuple[bytes, str]]] = [{} for _ in range(SHARDS)]
+        self.starts = 0
         self.safe = [0] * SHARDS            # ends of the records that are synced
         self.clock_us = 1000
         self.open()
 
     def open(self) -> None:
         self.log = self.server.files(STORE)
-        self.face = PyJournal(FOLDER, shards=SHARDS, segment_bytes=SEGMENT, block_bytes=4096, disk=self.log, now_us=self.clock_us, **self.options)
+        self.starts += 1
+        self.node = f"node{self.starts}"
+        self.face = PyJournal(FOLDER, shards=SHARDS, segment_bytes=SEGMENT, block_bytes=4096, disk=self.log, now_us=self.clock_us,
+                              node=self.node.encode(), **self.options)
 
     def append(self, shard: int, size: int) -> None:
         self.clock_us += 10
         payload = os.urandom(size)
         seq, _ = self.face.append(shard, topic=b"t", payload=payload, time_us=self.clock_us)
-        self.appended[shard][seq] = payload
+        self.appended[shard][seq] = payload, self.node
 
     def write(self) -> None:
         self.face.seal()
@@ -83,7 +88,7 @@ class Copy:
 
     def __init__(self, owner: Owner, folder: Path) -> None:
         self.owner, self.folder = owner, folder
-        self.seen: list[dict[int, bytes]] = [{} for _ in range(SHARDS)]
+        self.seen: list[dict[int, tuple[bytes, str | None]]] = [{} for _ in range(SHARDS)]
         self.ends = [0] * SHARDS
         self.open()
 
@@ -100,10 +105,10 @@ class Copy:
         self.ends = [mark.seq for mark in marks]
         assert self.ends == [end for _, end in self.owner.marks()]
         for shard, mark in enumerate(marks):
-            found = {record.seq: record.payload for record in self.stream.read(mark.first_seq, mark.seq, STRIDE + shard)}
+            found = {record.seq: (record.payload, record.cluster_node) for record in self.stream.read(mark.first_seq, mark.seq, STRIDE + shard)}
             assert list(found) == list(range(mark.first_seq, mark.seq))
-            for seq, payload in found.items():
-                assert self.seen[shard].setdefault(seq, payload) == payload == self.owner.appended[shard][seq]
+            for seq, row in found.items():
+                assert self.seen[shard].setdefault(seq, row) == row == self.owner.appended[shard][seq]
 
 
 class Machine(RuleBasedStateMachine):
@@ -272,7 +277,7 @@ def test_a_copy_waits_while_redis_has_less(copied: Copy) -> None:
     assert copied.copying.copy().behind == ["s of worker 1"]
     assert copied.stream.marks()[STRIDE].seq == 2
     owner.open()
-    owner.appended[0] = {seq: payload for seq, payload in owner.appended[0].items() if seq == 0}
+    owner.appended[0] = {seq: row for seq, row in owner.appended[0].items() if seq == 0}
     copied.seen[0].pop(1)
     for _ in range(2):
         owner.append(0, 100)

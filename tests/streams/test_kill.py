@@ -33,11 +33,17 @@ class Sender:
         self.open: dict[int, tuple[bytes, int, bool]] = {}      # packet id: (payload, qos, PUBREC was seen)
         self.sent: set[bytes] = set()
         self.done: set[bytes] = set()
+        self.twos: set[bytes] = set()       # those of QoS 2
 
     def connect(self) -> None:
-        self.wire: Wire = self.broker.wire(4)
-        self.wire.send(Connect(self.name, clean=False))
-        assert isinstance(self.wire.read_packet(), Connack)
+        wire = self.broker.wire(4)
+        wire.send(Connect(self.name, clean=False))
+        assert isinstance(wire.read_packet(), Connack)
+        self.go_on(wire)
+
+    def go_on(self, wire: Wire) -> None:
+        """Continue with a new connection."""
+        self.wire = wire
         self.open = {mid: state for mid, state in self.open.items() if state[1] == 2}
         for mid, (payload, _, released) in self.open.items():
             self.wire.send(Pubrel(mid) if released else Publish(self.topic(payload), payload, 2, mid, dup=True))
@@ -53,6 +59,8 @@ class Sender:
             payload, qos = b"%s %d" % (self.name.encode(), self.n), self.dice.choice((1, 2))
             self.open[mid] = payload, qos, False
             self.sent.add(payload)
+            if qos == 2:
+                self.twos.add(payload)
             out.append(Publish(self.topic(payload), payload, qos, mid))
         self.wire.send(*out)
 

@@ -25,6 +25,7 @@ from cext.broker.replay.cursor cimport cursors_begin, cursors_fini, cursors_paus
 from cext.broker.replay.cursor_state cimport Cursors
 from cext.broker.replay.cursor_reading cimport cursors_serve
 from cext.broker.replay.parts cimport parts_announce, parts_free
+from cext.journal.format cimport JOURNAL_NODE_MAX
 from cext.journal.journal cimport (
     JOURNAL_PATH_MAX, JOURNAL_WHY_MAX, Journal, JournalFound, JournalOptions, JournalStats, journal_back, journal_hand,
 )
@@ -193,6 +194,8 @@ cdef Stream* stream_open(Broker* b, const char* name, const char* folder, const 
         return NULL
     snprintf(s.name, sizeof(s.name), "/%s", name)
     o.n_until = record_stream_find(d.streams, stream_name(s), o.until)
+    if b.settings.node.n:
+        memcpy(o.node, b.settings.node.p, min(b.settings.node.n, <uint32_t>JOURNAL_NODE_MAX))
     if stream_path(b, s.name, path) != 0:
         snprintf(why, STREAM_WHY_MAX, "The name of the directory is too long: %s", d.store.dir)
         free(s)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SETUP, ABOUT = "setup.json", "_table.json"
 FORMAT = 1
+OLD_SCHEMA = pa.schema([field for field in SCHEMA if field.name != "cluster_node"])
 READ_ROWS = 1 << 16
 OldPlace = tuple[str, int]  # stream, shard
 
@@ -236,12 +237,12 @@ class Reader:
             done = 0
             try:
                 with pq.ParquetFile(path) as file:
-                    for batch in file.iter_batches(READ_ROWS, columns=SCHEMA.names):
+                    for batch in file.iter_batches(READ_ROWS, columns=OLD_SCHEMA.names):
                         here = mask[done : done + batch.num_rows]
                         done += batch.num_rows
                         if here.any():
                             rows = batch if here.all() else batch.filter(pa.array(here))
-                            yield rows.select(SCHEMA.names).cast(SCHEMA)
+                            yield rows.select(OLD_SCHEMA.names).cast(OLD_SCHEMA)
             except (OSError, pa.ArrowException) as error:
                 raise _damaged(path, error) from None
         for (name, shard), holes in chunk.holes.items():

@@ -27,6 +27,7 @@ BRONZE = pa.schema(
         pa.field("username", pa.string()),
         pa.field("payload", pa.binary()),
         pa.field("properties", pa.binary()),
+        pa.field("cluster_node", pa.string()),
     ]
 )
 KEYS = ("date", "node", "stream", "shard", "seq", "time", "topic", "client_id")

@@ -176,6 +176,8 @@ class Task:
         columns = {name: batch.column(name) for name in names}
         if "node" not in columns:
             columns["node"] = pa.repeat(pa.scalar(self.work.node, pa.string()), n)
+        if "cluster_node" not in columns:  # rows of tables before Delta
+            columns["cluster_node"] = pa.nulls(n, pa.string())
         if "date" not in columns:
             columns["date"] = self._dates(columns["time"])
         return pa.RecordBatch.from_arrays(

@@ -26,7 +26,7 @@ WITH_NODE = pa.schema([pa.field("node", pa.string()), *SCHEMA])
 DDL = (
     "stream string, shard int, seq bigint, time timestamp, commit_time timestamp, kind tinyint, qos tinyint, "
     "reason smallint, retain boolean, dup boolean, topic string, client_id string, username string, payload binary, "
-    "properties binary"
+    "properties binary, cluster_node string"
 )
 BEHIND = "behind the end"
 # limits of a batch: see the figures of perf/spark_source.py
