@@ -53,9 +53,10 @@ class Observer:
         return seen is not None and self._last_s - seen[1] >= self._terms.death_s
 
     def steady(self, name: str) -> bool:
-        """Return whether a node has been seen for a lease at least, and lives."""
+        """Return whether a node has been seen for a lease at least, has given a sign of life since then, and is not dead: a
+        dead node is new, too, when observation begins again."""
         seen = self._seen.get(name)
-        return seen is not None and self._last_s - seen[2] >= self._terms.lease_s and not self.dead(name)
+        return seen is not None and self._last_s - seen[2] >= self._terms.lease_s and self.beats(name)
 
     def beats(self, name: str) -> bool:
         """Return whether a node has given a sign of life since it was first seen, and is not dead."""

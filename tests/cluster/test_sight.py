@@ -65,6 +65,14 @@ def test_a_node_is_steady_when_it_was_seen_for_a_lease() -> None:
     assert not watch.read(7, x="r 3").steady("x")
 
 
+def test_a_dead_node_is_not_steady_after_a_time_without_readings() -> None:
+    watch = Watch()
+    assert not watch.read(7, x="r 1").steady("x")
+    watch.now += TERMS.gap_s + 60
+    assert not watch.read(4.5, x="r 1").dead("x")
+    assert not watch.observer.steady("x")
+
+
 def test_a_node_that_left_is_forgotten() -> None:
     watch = Watch()
     watch.read(7, x="r 1", y="r 1")
