@@ -108,8 +108,10 @@ def settled(registry: "Registry", facts: "Facts",
         passing = list(_not_linked(owners, noted))
         if not passing or (until_s is not None and time.monotonic() >= until_s):
             runs = {name: run_of(view.beats[name]) for name in alive}
-            return view, alive, [*unlike(of_nodes(noted), runs), *_lost(registry.cluster, noted),
-                                 *_ending(owners, noted), *passing], of_nodes(noted, USES)
+            serving = [worker + 1 for worker in in_force(owners, of_workers(noted))]
+            return view, alive, [*unlike(of_nodes(noted), runs), *registry.deleted_stores(facts, serving),
+                                 *_lost(registry.cluster, noted), *_ending(owners, noted),
+                                 *passing], of_nodes(noted, USES)
         if until_s is None:
             until_s = time.monotonic() + PAUSE_LEASES * facts.terms.lease_s
             announce(f"Waiting for workers and links for up to {PAUSE_LEASES * facts.terms.lease_s:g} seconds.")
