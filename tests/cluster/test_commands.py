@@ -76,7 +76,7 @@ def beating(run: Command, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Iter
 def test_workers_that_do_not_serve_and_links_that_are_down_are_trouble(run: Command, beating: Registry) -> None:
     status, out, err = run("status", "--json")
     assert (status, json.loads(out)["trouble"]) == (1, [f"Worker {worker} does not serve clients yet on the node a." for worker in (1, 2)])
-    assert err.splitlines()[1] == "Waiting for workers and links for up to 0.75 seconds."
+    assert err.splitlines()[1] == "Waiting for nodes, workers and links for up to 0.75 seconds."
     serve(beating, {0: {1: False}, 1: {0: True}})
     status, out, _ = run("status", "--json")
     assert (status, json.loads(out)["trouble"]) == (1, ["1 link between workers is down: 1 to 2. The logs of their nodes have the reason."])
@@ -96,6 +96,23 @@ def test_a_link_that_opens_while_status_waits_is_no_trouble(run: Command, beatin
     monkeypatch.setattr(Registry, "noted", noted)
     assert run("status")[0] == 0
     assert len(reads) == 2
+
+
+@pytest.mark.parametrize(("first", "trouble"), [(7, [
+    "The node b has just joined, and does not start workers yet: it watches the other nodes for 0.75 seconds first."]), (9, [])])
+def test_a_node_that_does_not_start_workers_yet_is_trouble(run: Command, beating: Registry, redis: Redis, monkeypatch: pytest.MonkeyPatch,
+                                                           first: int, trouble: list[str]) -> None:
+    serve(beating, {0: {1: True}, 1: {0: True}})
+    other, reads = node_of(redis, "b"), iter(range(100_000))
+
+    def beat(_: float) -> None:
+        n = next(reads) % 2                     # beats of both nodes change
+        beating.ask(Beat(1 + n, ""))
+        other.ask(Beat(first + n, ""))
+
+    monkeypatch.setattr("mosq.cluster.overview.time.sleep", beat)
+    assert json.loads(run("status", "--json")[1])["trouble"] == trouble
+    other.close()
 
 
 def test_a_worker_that_ends_again_and_again_is_trouble_until_it_has_served_for_a_minute(run: Command, beating: Registry) -> None:
