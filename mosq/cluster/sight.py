@@ -53,9 +53,9 @@ class Observer:
         return seen is not None and self._last_s - seen[1] >= self._terms.death_s
 
     def steady(self, name: str) -> bool:
-        """Return whether a node has been seen for `death_s` at least, has given a sign of life since then, and is not dead.
-        So long a node that has joined observes the others: it could not start a worker before. A dead node is new, too,
-        when observation begins again."""
+        """Return whether a node has been seen for `death_s` at least, has given a sign of life since then, and is not
+        dead. A node that has joined observes the others for so long, and starts no worker before. A dead node is new,
+        too, when observation begins again."""
         seen = self._seen.get(name)
         return seen is not None and self._last_s - seen[2] >= self._terms.death_s and self.beats(name)
 
