@@ -34,8 +34,9 @@ cdef int in_hello(Links* x, const LinkFrame* f, void* connection) noexcept nogil
     if f.workers != x.n or slot >= x.n or slot == x.self:
         return wrong(c's')
     i = &x.peers[slot].inward
-    if f.run < i.run and not mosq_rule_off(x.off, RULE_STALE_RUN):
-        return wrong(c'r')                        # a connection of a process that has ended
+    # A connection of a process that has ended. Only runs of the same log compare: a worker whose store is empty counts them from 1 again.
+    if f.log == i.log and f.run < i.run and not mosq_rule_off(x.off, RULE_STALE_RUN):
+        return wrong(c'r')
     x.ops.bind(x.owner, slot, connection)
     if i.log != 0 and f.log != i.log:
         x.ops.lost(x.owner, slot)

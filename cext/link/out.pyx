@@ -315,7 +315,7 @@ cdef int out_welcome(Links* x, uint32_t slot, const LinkFrame* f) noexcept nogil
     cdef LinkOut* o = &x.peers[slot].out
     if f.slot != slot:
         return wrong(c's')
-    if f.run < o.run:
+    if f.log == o.log and f.run < o.run:    # as in in_hello: runs of two logs do not compare
         return wrong(c'r')
     if f.number > o.first + o.n - 1:
         return wrong(c'n')

@@ -39,7 +39,7 @@ cdef enum:
     RULE_LOCAL_IDENTITY = 24        # local deliveries of QoS 2 are recorded with the identity
     RULE_MARK_IN_BATCH = 25         # the mark is in the batch of the deliveries
     RULE_WAIT_ALL = 26              # PUBACK waits for each log, and for its own commit
-    RULE_STALE_RUN = 27             # B refuses a HELLO of an older run
+    RULE_STALE_RUN = 27             # B refuses a HELLO of an older run of the same log
     RULE_BOUNDED = 28               # a link is bounded
     RULE_WILL_RECORDED = 29         # the record of a will stays until all logs have acknowledged it
     RULE_ORDER_OF_OWNER = 30        # the owner gives the order of retained messages; no other worker applies its own at once

@@ -6,7 +6,8 @@ from cext.base.pybytes cimport view_of
 from cext.base.view cimport View
 from cext.link.frame cimport LF_ACK, LF_RETAINED_END, LF_WELCOME, LinkFrame, link_decode, link_error_text, link_head_put, link_head_size
 from cext.link.links cimport (
-    link_accept, link_choose, link_committed, link_connected, link_read, link_retained, link_start, link_turn, links_fini, links_init,
+    link_accept, link_broken, link_choose, link_committed, link_connected, link_read, link_retained, link_start, link_turn,
+    links_fini, links_init,
 )
 from cext.link.routes cimport route_count
 from cext.link.state cimport LINK_IN, LINK_OUT, LINK_TAKEN, LinkLimits, LinkOps, Links
@@ -111,6 +112,10 @@ cdef void op_close(void* owner, uint32_t slot, int way) noexcept nogil:
     pass
 
 
+cdef void op_lost(void* owner, uint32_t slot) noexcept nogil:
+    pass
+
+
 cdef int op_message(void* owner, uint32_t slot, const LinkFrame* f, uint64_t* batch) noexcept nogil:
     (<Heard*>owner).delivered += 1
     batch[0] = (<Heard*>owner).batch
@@ -141,7 +146,8 @@ def receive(list steps, uint64_t off=0, uint32_t proved=2):
     memset(&heard, 0, sizeof(heard))
     heard.batch = 1
     limits.frame_max = limits.output_max = 1000000
-    ops.send, ops.bind, ops.close, ops.message, ops.routes_end, ops.forget, ops.ready = op_send, op_bind, op_close, op_message, op_end, op_forget, op_ready
+    ops.send, ops.bind, ops.close, ops.message, ops.routes_end, ops.forget, ops.lost, ops.ready = (
+        op_send, op_bind, op_close, op_message, op_end, op_forget, op_lost, op_ready)
     hash_key_init(&key)
     if links_init(&x, &ops, &heard, &limits, &key, 0, 2) != 0:
         raise MemoryError
@@ -214,3 +220,34 @@ def snapshot_ends(uint64_t off=0):
         pass
     links_fini(&x)
     return before == 1, ends == 1
+
+
+# ---------------------------------------------------------------- the sending side alone
+
+def welcomes(list answers):
+    """Connect to worker 1, once for each (log, run) with which it answers. Return the error of each answer, or ""."""
+    cdef Links x
+    cdef LinkOps ops
+    cdef LinkLimits limits
+    cdef HashKey key
+    cdef Heard heard
+    cdef bytes data
+    cdef int64_t answer
+    memset(&ops, 0, sizeof(ops))
+    memset(&limits, 0, sizeof(limits))
+    memset(&heard, 0, sizeof(heard))
+    limits.frame_max = 1000000
+    ops.send, ops.close, ops.ready = op_send, op_close, op_ready
+    hash_key_init(&key)
+    if links_init(&x, &ops, &heard, &limits, &key, 0, 2) != 0:
+        raise MemoryError
+    link_start(&x, 1, 1)
+    out = []
+    for log, run in answers:
+        link_broken(&x, 1, LINK_OUT)
+        link_connected(&x, 1)
+        data = encode({"type": LF_WELCOME, "version": 1, "slot": 1, "log": log, "run": run})
+        answer = link_read(&x, 1, LINK_OUT, <const uint8_t*><char*>data, len(data))
+        out.append(link_error_text(x.error).decode() if answer < 0 else "")
+    links_fini(&x)
+    return out

@@ -66,6 +66,12 @@ def run_of(beat: str) -> str:
     return beat.partition(" ")[0]
 
 
+def beats_in(beat: str) -> int:
+    """Return how many beats the run of a beat has sent up to this one; 0 if the beat is damaged."""
+    number = beat.partition(" ")[2]
+    return int(number) if number.isdecimal() else 0
+
+
 @dataclass(frozen=True)
 class Announcement:
     """The facts that a node announces about itself."""

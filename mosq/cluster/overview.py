@@ -4,7 +4,7 @@ import time
 from typing import NamedTuple
 
 from mosq.cluster.alike import unlike
-from mosq.cluster.entries import announcement_of, entry_of, run_of, strange_text
+from mosq.cluster.entries import announcement_of, beats_in, entry_of, run_of, strange_text
 from mosq.cluster.errors import AwayError
 from mosq.cluster.figures import STEADY_S, ends_of, in_force, links_down
 from mosq.cluster.requests import Look
@@ -105,14 +105,26 @@ def settled(registry: "Registry", facts: "Facts",
         view, alive = observed(registry, facts.terms)
         noted = registry.noted()
         owners = owners_of(facts, view, alive)
-        passing = list(_not_linked(owners, noted))
+        passing = [*_starting(facts, view, alive, owners), *_not_linked(owners, noted)]
         if not passing or (until_s is not None and time.monotonic() >= until_s):
             runs = {name: run_of(view.beats[name]) for name in alive}
-            return view, alive, [*unlike(of_nodes(noted), runs), *_lost(registry.cluster, noted),
-                                 *_ending(owners, noted), *passing], of_nodes(noted, USES)
+            serving = [worker + 1 for worker in in_force(owners, of_workers(noted))]
+            return view, alive, [*unlike(of_nodes(noted), runs), *registry.deleted_stores(facts, serving),
+                                 *_lost(registry.cluster, noted), *_ending(owners, noted),
+                                 *passing], of_nodes(noted, USES)
         if until_s is None:
             until_s = time.monotonic() + PAUSE_LEASES * facts.terms.lease_s
-            announce(f"Waiting for workers and links for up to {PAUSE_LEASES * facts.terms.lease_s:g} seconds.")
+            announce(f"Waiting for nodes, workers and links for up to {PAUSE_LEASES * facts.terms.lease_s:g} seconds.")
+
+
+def _starting(facts: "Facts", view: "View", alive: set[str], owners: "list[Entry | None]") -> "Iterator[str]":
+    """Return the nodes that may get workers, and do not start them yet: since they have joined, they have not watched
+    the others for lease and margin. A node that has workers has done so."""
+    terms = facts.terms
+    for name in sorted(takers_of(view, alive) - {owner.name for owner in owners if owner is not None}):
+        if (beats_in(view.beats[name]) - 1) * terms.beat_s < terms.death_s:
+            yield (f"The node {name} has just joined, and does not start workers yet: it watches the other nodes for "
+                   f"{terms.death_s:g} seconds first.")
 
 
 def _lost(cluster: str, noted: "Mapping[str, str]") -> "Iterator[str]":

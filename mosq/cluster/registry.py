@@ -36,7 +36,7 @@ from mosq.cluster.terms import HOLD_S, SLOW_S, Terms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
     from mosq.cluster.requests import Request
@@ -288,6 +288,16 @@ class Registry:
                 store = self.store(scripts.store_name(self.cluster, facts.id, worker))
                 found.append(damage_of(store, self.cluster, facts.id, worker))
         return [f"{text[:1].upper()}{text[1:]}." for text in found if text]
+
+    def deleted_stores(self, facts: Facts, serving: "Iterable[int]") -> list[str]:
+        """Return, as lines for operators, the workers of `serving`, from 1, whose store was deleted together with the
+        mark that it was made. Raises AwayError."""
+        marks = self._fields()
+        return [f"Redis has no store of worker {worker} any more: the keys mosq:{{{name}}}:* were deleted, with "
+                "acknowledged messages. Its process runs and does not know that. The process ends at its next write, "
+                "and the next one begins with an empty store."
+                for worker in serving if scripts.store_mark(worker) not in marks
+                and not self.store(name := scripts.store_name(self.cluster, facts.id, worker)).head]
 
     def noted(self) -> dict[str, str]:
         """Return all that nodes and workers have noted for people: texts by field. Raises AwayError."""

@@ -53,10 +53,11 @@ class Observer:
         return seen is not None and self._last_s - seen[1] >= self._terms.death_s
 
     def steady(self, name: str) -> bool:
-        """Return whether a node has been seen for a lease at least, has given a sign of life in that time, and is not
-        dead. A dead node is seen for the first time, too, when observation begins again."""
+        """Return whether a node has been seen for `death_s` at least, has given a sign of life since then, and is not
+        dead. A node that has joined observes the others for so long, and starts no worker before. A dead node is new,
+        too, when observation begins again."""
         seen = self._seen.get(name)
-        return seen is not None and self._last_s - seen[2] >= self._terms.lease_s and self.beats(name)
+        return seen is not None and self._last_s - seen[2] >= self._terms.death_s and self.beats(name)
 
     def beats(self, name: str) -> bool:
         """Return whether a node has given a sign of life since it was first seen, and is not dead."""

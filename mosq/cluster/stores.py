@@ -97,12 +97,13 @@ def damage_of(store: Store, cluster: str, id: str, worker: int) -> str:
     if not store.head:
         return (f"Redis has no store of worker {worker} any more, and it had one: the keys {keys} were deleted, with "
                 f"acknowledged messages. Restore the data of Redis; to go on without them, with an empty store: delete "
-                f"all keys {keys} that are left, then {forget}")
+                f"all keys {keys} that are left, also while the worker runs, then {forget}")
     found, rest = _part(store, name)
     if not found:
         return ""
     return (f"the store of worker {worker} in Redis is damaged: {found}, with acknowledged messages. Restore the data "
-            f"of Redis; to go on without them, with an empty store: delete all keys {keys}, then {forget}{rest}")
+            f"of Redis; to go on without them, with an empty store: delete all keys {keys}, also "
+            f"while the worker runs, then {forget}{rest}")
 
 
 def _part(store: Store, name: str) -> tuple[str, str]:

@@ -205,7 +205,7 @@ DAMAGE: list[tuple[str, Callable[[Copy], object], str]] = [
     ("files without a head", lambda c: c.client.delete(c.key(1, "head")), "The store of worker 1 has files, and no head."),
     ("a damaged head", lambda c: c.client.hset(c.key(1, "head"), "number", "x"), "The head of the store of worker 1 is damaged."),
     ("a lost claim", lambda c: c.entry(1, token=1), "The store of worker 1 was taken under a token that the table of workers does not have"),
-    ("a store in other hands", lambda c: c.client.hset(c.key(1, "head"), "token", "1"), "The store of worker 1 is not in the hands of its process"),
+    ("a store in other hands", lambda c: c.client.hset(c.key(1, "head"), "token", "1"), "The process of worker 1 has not taken its store: the table has a newer token"),
     ("a lost content", missing_content, "The content of /store/segment."),
     ("a content without its end", cut_content, "The content of /store/segment.000001 in the store of worker 1 has "),
     ("a content without a name", lambda c: c.client.hdel(c.key(1, "names"), c.segment()[0]), "The store of worker 1 has the content mosq:{mosq:"),

@@ -15,6 +15,7 @@ from mosq.cluster.entries import Announcement
 from mosq.cluster.figures import COUNTS, Ends, text_of, text_of_ends
 from mosq.cluster.registry import Facts, Registry
 from mosq.cluster.requests import DONE, Beat, Change, Join, Note
+from mosq.cluster.scripts import keys_of_store, store_name
 from mosq.cluster.terms import Terms
 from mosq.tools.cluster.command import Place
 from tests.cluster.servers import Redis
@@ -60,10 +61,17 @@ def serve(node: Registry, links: dict[int, dict[int, bool]], up_s: int = 100) ->
         node.ask(Note(((worker, text_of(17, made, 0, stats, up_s)),)))
 
 
+def make_stores(redis: Redis) -> None:
+    """Make stores of two workers that have written nothing."""
+    for worker in (1, 2):
+        redis.client.hset(keys_of_store(store_name("mosq", redis.client.hget("mosq:{mosq}:cluster", "id"), worker))[0], "number", 0)
+
+
 @pytest.fixture
 def beating(run: Command, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
     """A node that has both workers, and beats whenever a command waits."""
     run("create", "--workers", "2", "--lease", "0.5")
+    make_stores(redis)
     node = node_of(redis, "a")
     for worker in (0, 1):
         node.ask(Change(worker, "", "17 a runa"))
@@ -76,7 +84,7 @@ def beating(run: Command, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Iter
 def test_workers_that_do_not_serve_and_links_that_are_down_are_trouble(run: Command, beating: Registry) -> None:
     status, out, err = run("status", "--json")
     assert (status, json.loads(out)["trouble"]) == (1, [f"Worker {worker} does not serve clients yet on the node a." for worker in (1, 2)])
-    assert err.splitlines()[1] == "Waiting for workers and links for up to 0.75 seconds."
+    assert err.splitlines()[1] == "Waiting for nodes, workers and links for up to 0.75 seconds."
     serve(beating, {0: {1: False}, 1: {0: True}})
     status, out, _ = run("status", "--json")
     assert (status, json.loads(out)["trouble"]) == (1, ["1 link between workers is down: 1 to 2. The logs of their nodes have the reason."])
@@ -96,6 +104,24 @@ def test_a_link_that_opens_while_status_waits_is_no_trouble(run: Command, beatin
     monkeypatch.setattr(Registry, "noted", noted)
     assert run("status")[0] == 0
     assert len(reads) == 2
+
+
+@pytest.mark.parametrize(("first", "trouble"), [(7, [
+    "The node b has just joined, and does not start workers yet: it watches the other nodes for 0.75 seconds first."]), (9, [])])
+def test_a_node_that_does_not_start_workers_yet_is_trouble(run: Command, beating: Registry, redis: Redis, monkeypatch: pytest.MonkeyPatch,
+                                                           first: int, trouble: list[str]) -> None:
+    serve(beating, {0: {1: True}, 1: {0: True}})
+    other, numbers = node_of(redis, "b"), iter(range(first, 1000))
+
+    def beat(_: float) -> None:
+        number = next(numbers)
+        beating.ask(Beat(number, ""))
+        other.ask(Beat(number, ""))
+
+    monkeypatch.setattr("mosq.cluster.overview.time.sleep", beat)
+    monkeypatch.setattr("mosq.cluster.overview.PAUSE_LEASES", 0)        # so the nodes are seen twice, with a beat each time
+    assert json.loads(run("status", "--json")[1])["trouble"] == trouble
+    other.close()
 
 
 def test_a_worker_that_ends_again_and_again_is_trouble_until_it_has_served_for_a_minute(run: Command, beating: Registry) -> None:
@@ -183,6 +209,7 @@ def test_a_node_that_lives_is_not_forgotten(run: Command, redis: Redis, monkeypa
     assert status == 3 and "The node a lives; SIGTERM lets it leave." in err
     node.ask(Change(0, "", "17 a runa"))
     node.ask(Change(1, "", "17 a runa"))
+    make_stores(redis)
     serve(node, {0: {1: True}, 1: {0: True}})
     monkeypatch.setattr("mosq.cluster.overview.time.sleep", lambda _: node.ask(Beat(next(numbers), "")))
     status, out, _ = run("status", "--json")

@@ -17,6 +17,7 @@ import pytest
 from mosq.cluster import wires
 from mosq.cluster.questions.asker import ANSWER_S, HEAD
 from mosq.cluster.questions.forms import ANSWER_BYTES, QUESTION_BYTES
+from mosq.server.admin.inspect import own_process
 from tests.cluster.pair import SECRET, WIRES_HOST, Node, cluster, id_of
 from tests.cluster.test_reach import NO_SUBSCRIBER, proved
 from tests.harness.packets import Disconnect, Puback, Publish
@@ -78,6 +79,12 @@ def asking(node: Node) -> Asking:
 def nodes() -> Iterator[list[Node]]:
     with cluster(2, CONFIG) as running:
         yield running
+
+
+def test_the_age_of_a_node_without_worker_1_is_not_that_of_the_machine(nodes: list[Node]) -> None:
+    for node in nodes:
+        uptime = asking(node).ask("getStats")["data"]["process"]["uptime"]
+        assert uptime <= own_process()["uptime"] + 1        # the nodes are younger than the process of this test
 
 
 def test_each_worker_lists_finds_and_disconnects_the_clients_of_all(nodes: list[Node]) -> None:

@@ -19,7 +19,7 @@ from tests.harness.packets import Connect, Disconnect, Pingreq, Pingresp, Puback
 from tests.harness.properties import P
 from tests.harness.proxy import Proxy
 from tests.harness.wire import Wire
-from tests.link.test_frames import HELLO
+from tests.link.test_frames import HELLO, OPEN
 from tests.workers.case import accepted, until
 from tests.workers.test_links import NO_RETAINED, publish, received, subscribe
 
@@ -319,14 +319,17 @@ def test_garbage_is_refused(nodes: list[Node]) -> None:
 
 
 def test_a_worker_cannot_open_the_link_of_another_one() -> None:
-    """Prove to be worker 3, and send the HELLO of worker 2."""
+    """Prove to be worker 3, and send the HELLO of worker 2. Several attempts have one line in the log."""
     hello = link_api.encode({"type": HELLO, "version": 1, "slot": 1, "workers": 3, "log": 5, "run": 1})
+    other = link_api.encode({"type": OPEN, "identity": 77})
     with cluster(3) as nodes, contextlib.ExitStack() as open_ones:
-        sock = open_ones.enter_context(proved(nodes[0], wires.LINK, 2)[0])
-        sock.sendall(hello)
-        with contextlib.suppress(ConnectionResetError):
-            assert sock.recv(100) == b""
-        nodes[0].wait_log("worker 3 has sent a frame with a wrong number of the worker")
+        for frame in (hello, hello, hello, other):
+            sock = open_ones.enter_context(proved(nodes[0], wires.LINK, 2)[0])
+            sock.sendall(frame)
+            with contextlib.suppress(ConnectionResetError):
+                assert sock.recv(100) == b""
+        nodes[0].wait_log("worker 3 has sent a frame with a wrong type")
+        assert nodes[0].log().count("worker 3 has sent a frame with a wrong number of the worker") == 1
 
 
 def test_half_handshakes_of_a_stranger_are_bounded_and_delay_no_worker() -> None:

@@ -237,6 +237,44 @@ def test_a_store_whose_keys_were_deleted_is_not_made_again(status: Status) -> No
         assert all(redis.client.exists(key) for key in keys if key.endswith(":head"))
 
 
+def delete_store(redis: Redis, cluster: Cluster) -> None:
+    """Delete the store of worker 1, and accept its loss."""
+    redis.client.delete(*redis.client.keys(f"mosq:{{mosq:{cluster.facts.id[:8]}:1}}:*"))
+    redis.client.hdel("mosq:{mosq}:cluster", "store 1")
+
+
+def kill_worker_1(cluster: Cluster, node: Node) -> None:
+    """Kill worker 1, and wait until another process of it serves."""
+    token = cluster.tokens()[0]
+    node.kill(1)
+    until(lambda: cluster.tokens().get(0, 0) > token, node.log)
+    node.wait_serves()
+
+
+def test_a_worker_with_a_new_store_has_links_although_its_runs_begin_again() -> None:
+    with Redis() as redis, serving(redis) as (cluster, node):
+        node.wait_serves()
+        kill_worker_1(cluster, node)                # its second run
+        delete_store(redis, cluster)
+        kill_worker_1(cluster, node)                # the first run of another log
+        subscribe(node, cluster.ids("n")[0], 1)     # its answer needs the link from worker 1 to worker 2
+        publish(node.pinned(cluster.ids("p")[1]), 1, 1)
+        assert receive(node.pinned(cluster.ids("n")[0]), 1) == [(1, 1)]
+        assert "wrong log or run" not in node.log()
+
+
+def test_a_worker_that_runs_although_its_store_was_deleted_is_in_the_status(status: Status) -> None:
+    with Redis() as redis, serving(redis) as (cluster, node):
+        node.wait_serves()
+        delete_store(redis, cluster)
+        until(lambda: "! Redis has no store of worker 1 any more: the keys mosq:{mosq:" in status(cluster.address)[1], node.log)
+        token = cluster.tokens()[0]
+        node.pinned(cluster.ids("p")[0]).send(Publish("t/1", b"1", 1, 2))      # its subscriber is at worker 1
+        until(lambda: cluster.tokens().get(0, 0) > token, node.log)
+        node.wait_serves()
+        assert "Redis has no store" not in status(cluster.address)[1]
+
+
 @pytest.mark.parametrize("what", ["names", "f:*"])
 def test_a_store_that_lost_a_part_of_its_keys_is_not_opened(what: str) -> None:
     with Redis() as redis, serving(redis) as (cluster, node):

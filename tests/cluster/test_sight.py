@@ -56,10 +56,10 @@ def test_another_server_begins_observation_again_and_forbids_claims() -> None:
     assert watch.observer.dead("x")
 
 
-def test_a_node_is_steady_when_it_was_seen_for_a_lease() -> None:
+def test_a_node_is_steady_when_it_may_claim_workers_itself() -> None:
     watch = Watch()
     watch.read(STEP_S, x="r 1")
-    assert not watch.read(3.9, x="r 2").steady("x")
+    assert not watch.read(5.9, x="r 2").steady("x")
     assert watch.read(0.2, x="r 3").steady("x")
     assert not watch.observer.steady("unknown")
     assert not watch.read(7, x="r 3").steady("x")

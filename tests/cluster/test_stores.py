@@ -43,7 +43,7 @@ def test_an_open_file_without_a_name_is_no_damage() -> None:
 def test_a_store_that_lacks_a_part_is_damaged(number: bytes, sizes: list[bytes], files: list[list[object]], text: str) -> None:
     found = damage(number, sizes, files)
     assert found.startswith(f"the store of worker 1 in Redis is damaged: {text}, with acknowledged messages. Restore the data of Redis;")
-    assert f"delete all keys {KEYS}*, then redis-cli HDEL 'mosq:{{c}}:cluster' 'store 1'" in found
+    assert f"delete all keys {KEYS}*, also while the worker runs, then redis-cli HDEL 'mosq:{{c}}:cluster' 'store 1'" in found
     assert found.endswith(f"to go on with the rest: redis-cli HDEL '{KEYS}head' '{KEYS}f:3'") == ("bytes" in text)
 
 
@@ -67,4 +67,5 @@ def test_without_lengths_a_store_whose_segments_have_no_content_is_damaged() -> 
 def test_a_store_without_its_head_was_deleted() -> None:
     assert damage_of(store_of([[], [], []]), "c", "123456789", 1) == (
         f"Redis has no store of worker 1 any more, and it had one: the keys {KEYS}* were deleted, with acknowledged messages. Restore the data of Redis; "
-        f"to go on without them, with an empty store: delete all keys {KEYS}* that are left, then redis-cli HDEL 'mosq:{{c}}:cluster' 'store 1'")
+        f"to go on without them, with an empty store: delete all keys {KEYS}* that are left, also while the worker runs, then "
+        "redis-cli HDEL 'mosq:{c}:cluster' 'store 1'")

@@ -7,8 +7,8 @@ from tests.link.rules import RULES
 from tests.link.test_frames import HELLO, MESSAGE, OPEN, PLAIN, SNAPSHOT_END
 
 
-def hello(run: int) -> tuple[str, link_api.Fields]:
-    return "accept", {"type": HELLO, "version": 1, "slot": 1, "workers": 2, "log": 5, "run": run}
+def hello(run: int, log: int = 5) -> tuple[str, link_api.Fields]:
+    return "accept", {"type": HELLO, "version": 1, "slot": 1, "workers": 2, "log": log, "run": run}
 
 
 MESSAGE_1: tuple[str, link_api.Fields] = (
@@ -31,6 +31,17 @@ def test_a_hello_of_an_older_run_is_refused() -> None:
     steps: list[tuple[str, link_api.Fields] | tuple[str, int]] = [hello(2), hello(1)]
     assert [error for error, _, _ in link_api.receive(steps)] == ["", "log or run"]
     assert [error for error, _, _ in link_api.receive(steps, 1 << RULES["stale_run"])] == ["", ""]
+
+
+def test_a_new_log_is_accepted_whatever_its_run_is() -> None:
+    """A worker whose store was deleted counts its runs from 1 again."""
+    answers = link_api.receive([hello(3), MESSAGE_1, ("commit", 1), hello(2, 6), MESSAGE_1, hello(1, 6)])
+    assert [error for error, _, _ in answers] == ["", "", "", "", "", "log or run"]
+    assert [delivered for _, _, delivered in answers] == [0, 1, 1, 1, 2, 2]       # number and identity are those of another log
+
+
+def test_a_welcome_of_a_new_log_is_accepted_and_one_of_an_older_run_is_refused() -> None:
+    assert link_api.welcomes([(5, 3), (5, 3), (6, 1), (6, 2), (6, 1)]) == ["", "", "", "", "log or run"]
 
 
 def test_a_hello_of_another_worker_than_the_handshake_has_proved_is_refused() -> None:

@@ -192,7 +192,7 @@ cdef uint64_t whole_began_ms(Broker* b) noexcept nogil:
 cdef void figures_begin(Broker* b) noexcept nogil:
     cdef Workers* w = workers_of(b)
     w.bank = mosq_figure_get(&w.counts[w.place].bank) & 1
-    if w.place == 0 and w.counts[0].began_ms == 0:
+    if w.counts[0].began_ms == 0:       # the worker 1 may be at another node of a cluster
         w.counts[0].began_ms = b.started_ms
     w.figures.kind = TIMER_FIGURES
     figures_timer(b)

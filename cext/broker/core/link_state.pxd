@@ -40,6 +40,8 @@ ctypedef struct PeerLog:
     LinkProbe probe
     uint64_t routes_digest      # sum of the hashes of its routes of `routes_generation`, as Links.routes_digest of that worker
     uint16_t routes_generation
+    int refused                 # error of its last frame that was refused, and when that was; 0: none. Of no worker: at the own slot
+    int64_t refused_ms
 
 cdef enum:
     FANOUT_PLACES = 64          # fan-outs of the messages of one worker, from which on its link is not read

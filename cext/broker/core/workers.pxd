@@ -56,7 +56,7 @@ ctypedef struct WorkerCounts:
     uint64_t told_ms                    # when it last wrote its figures; 0: the process has ended, and no other one has written yet
     # of the place 0: how many times the parent has noticed SIGHUP
     uint64_t reloads
-    # of the place 0: start of the broker. The largest sums that this worker has seen: connected clients, memory
+    # of the place 0: start of the first worker that maps this memory, which writes it. The largest sums that this worker has seen: connected clients, memory
     uint64_t began_ms
     uint64_t clients_max
     uint64_t heap_max

@@ -21,7 +21,7 @@ from cext.base.words cimport load32
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line
-from cext.broker.core.link_state cimport BrokerLinks, FANOUT_PLACES, LinkConn, LinkProbe, NO_SLOT, links_of
+from cext.broker.core.link_state cimport BrokerLinks, FANOUT_PLACES, LinkConn, LinkProbe, NO_SLOT, PeerLog, links_of
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX
 from cext.broker.core.turn cimport turn_input_limit
 from cext.broker.links.outward cimport paused_resume
@@ -39,6 +39,7 @@ from cext.session.message cimport Message, message_ref
 cdef enum:
     LENGTH_BYTES = 4            # of a frame's length, which does not count itself
     LINK_REOPEN_MS = 100        # from the end of a link to the next one; within that time the parent reports the end of a process
+    REFUSED_PAUSE_MS = 60000    # without that error, until it is logged again; a link with an error is opened again at once
 
 
 # ---------------------------------------------------------------- connections
@@ -197,8 +198,14 @@ cdef void links_close(Broker* b) noexcept nogil:
 # ---------------------------------------------------------------- input
 
 cdef void log_refused(Broker* b, uint32_t slot) noexcept nogil:
+    cdef BrokerLinks* l = links_of(b)
+    cdef PeerLog* peer = &l.peers[slot if slot < l.n else l.links.self]
+    cdef bint again = peer.refused == l.links.error and b.reactor.now_ms - peer.refused_ms < REFUSED_PAUSE_MS
+    peer.refused, peer.refused_ms = l.links.error, b.reactor.now_ms
+    if again:
+        return
     log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: worker %d has sent a frame with a wrong %s. The link is closed.",
-                                    <int>slot + 1, link_error_text(links_of(b).links.error)))
+                                    <int>slot + 1, link_error_text(l.links.error)))
 
 
 cdef size_t first_frame(Broker* b, LinkConn* c, const uint8_t* p, size_t n) noexcept nogil:

@@ -162,7 +162,8 @@ def _of_store(store: "Store", whose: str, entry: Entry, lives: bool) -> "Iterato
     if int(token) > entry.token:
         yield f"The store of {whose} was taken under a token that the table of workers does not have: it lost a claim."
     elif int(token) < entry.token and lives:
-        yield f"The store of {whose} is not in the hands of its process: that has a newer token."
+        yield (f"The process of {whose} has not taken its store: the table has a newer token for the process than the "
+               "store has.")
     yield from _of_files(store, whose)
 
 
@@ -170,7 +171,7 @@ def _of_sizes(store: "Store", name: str, worker: int) -> "Iterator[str]":
     """Compare the contents with the lengths that the head has."""
     for cut in store.cuts(name):
         yield (f"The content of {cut.name} in the store of worker {worker} has {cut.length} bytes, and had "
-               f"{cut.expected}: its end was cut off.")
+               f"{cut.expected}: {'its end was cut off' if cut.length else f'the key {cut.key} was deleted'}.")
     for key in store.unnamed(name):
         yield f"The store of worker {worker} has the content {key}, and lacks its name."
 
