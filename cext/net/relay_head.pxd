@@ -8,7 +8,7 @@ cdef enum:
     RELAY_HEAD_DONE = 1
 
 cdef enum:
-    RELAY_HEAD_VERSION = 1
+    RELAY_HEAD_VERSION = 2
     RELAY_HEAD_BYTES = 48       # of this version, without the names
     RELAY_HEAD_BYTES_MAX = 256  # of a later version
     RELAY_NAME_MAX = 1024       # bytes of a user name from a certificate
@@ -18,6 +18,7 @@ ctypedef struct RelayHead:
     # RELAY_HEAD_DONE: bytes of the head with its names; RELAY_HEAD_MORE: bytes that it needs, 0 = unknown; RELAY_HEAD_BAD: 0
     uint32_t size
     uint32_t origin             # of the listener; it names one that has no port
+    uint32_t kind               # of the listener: what it decides about its clients; 0: version 1 has none
     uint32_t login_ms           # time that is left for the login
     uint16_t listener_port      # 0: a Unix socket
     uint8_t websockets          # 1: the listener has WebSockets

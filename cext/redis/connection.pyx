@@ -108,7 +108,8 @@ cdef bint primary_find(Redis* r) noexcept nogil:
     reply = redis_command(r, 3, words)
     if reply == NULL:
         return 0
-    if reply.type != REDIS_REPLY_ARRAY or reply.elements != 2:
+    if reply.type != REDIS_REPLY_ARRAY or reply.elements != 2 or reply.element[0].type != REDIS_REPLY_STRING \
+            or reply.element[1].type != REDIS_REPLY_STRING:
         if reply.type == REDIS_REPLY_ERROR:
             snprintf(r.why, REDIS_WHY_MAX, "the Sentinel at %s refuses: %s", <const char*>r.at, reply.str)
         else:

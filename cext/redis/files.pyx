@@ -16,7 +16,7 @@ from libc.errno cimport EAGAIN, EBADF, EEXIST, EFBIG, EIO, EMFILE, ENOENT, ENOME
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc, strtoull
-from libc.string cimport memcpy, memset, strchr, strcmp, strlen, strncmp, strstr
+from libc.string cimport memcpy, memset, strchr, strcmp, strlen, strncmp, strspn, strstr
 
 from cext.base.clock cimport clock_monotonic_us
 from cext.redis.blocks cimport BLOCK_BYTES, Block, blocks_copy, blocks_fini, blocks_filled, blocks_forget, blocks_take
@@ -86,13 +86,16 @@ cdef void log_ended(RemoteFiles* f, const char* reason) noexcept nogil:
         what = b"Redis has no such store: it was restarted empty, or it is another Redis"
     elif strstr(reason, b"MISSING") != NULL or strstr(reason, b"LOST") != NULL:
         what = b"Redis has lost operations that it had confirmed: a replica was promoted that did not have them, or an old state was restored"
+    elif strstr(reason, b"DAMAGED") != NULL:
+        what = b"the head of the store is damaged: another program has changed it"
     snprintf(f.why, REDIS_WHY_MAX, "Redis at %s: %s (%s)", <const char*>f.redis.at, what, reason)
     f.state = LOG_ENDED                 # from now on another thread may read the reason
     redis_disconnect(f.redis)
 
 
 cdef bint is_final(const char* text) noexcept nogil:
-    return strstr(text, b"FENCED") != NULL or strstr(text, b"EMPTY") != NULL or strstr(text, b"LOST ") != NULL or strstr(text, b"MISSING") != NULL
+    return strstr(text, b"FENCED") != NULL or strstr(text, b"EMPTY") != NULL or strstr(text, b"LOST ") != NULL or strstr(text, b"MISSING") != NULL \
+        or strstr(text, b"DAMAGED") != NULL
 
 
 cdef bint is_out_of_memory(const char* text) noexcept nogil:
@@ -250,6 +253,11 @@ cdef bint scripts_load(RemoteFiles* f) noexcept nogil:
         and script_load(f, script_read(), f.shas[READ]) and script_load(f, script_read_many(), f.shas[READ_MANY])
 
 
+cdef bint is_number(const redisReply* reply) noexcept nogil:
+    """Return whether a reply is a text of decimal digits that fits into 64 bits."""
+    return reply.type == REDIS_REPLY_STRING and 0 < reply.len < 20 and strspn(reply.str, b"0123456789") == reply.len
+
+
 cdef redisReply* claim(RemoteFiles* f, uint64_t token, bint first, bint create) noexcept nogil:
     """Send the claim, and return its reply. NULL = failed, with f.why."""
     cdef const char* words[12]
@@ -280,6 +288,10 @@ cdef redisReply* claim(RemoteFiles* f, uint64_t token, bint first, bint create) 
             log_refused(f, text_in(reply))
         freeReplyObject(reply)
         return NULL
+    elif not (is_number(reply.element[0]) and is_number(reply.element[1]) and reply.element[2].type == REDIS_REPLY_STRING):
+        log_ended(f, b"DAMAGED it lacks a token or a number")
+        freeReplyObject(reply)
+        return NULL
     f.claim_waits = 1
     return reply
 
@@ -287,6 +299,9 @@ cdef redisReply* claim(RemoteFiles* f, uint64_t token, bint first, bint create) 
 cdef int operations_again(RemoteFiles* f, uint64_t number) noexcept nogil:
     """Redis has done the operations up to `number`: send the others again. Return 0, or -ESTALE if some of them are not kept."""
     cdef LogOperation* o = f.first
+    if number > f.number:
+        log_ended(f, b"DAMAGED its number is above that of the last operation")
+        return -ESTALE
     if number < f.number and (o == NULL or o.number > number + 1):
         log_ended(f, b"LOST operations that are not kept")
         return -ESTALE
@@ -328,6 +343,9 @@ cdef int operation_answered(RemoteFiles* f, const redisReply* reply) noexcept no
     """Take the reply to the operation behind `applied`. Return 0 or -errno."""
     cdef LogOperation* o
     if reply.type == REDIS_REPLY_INTEGER:
+        if not f.applied < <uint64_t>reply.integer <= f.number:     # the number of the last operation that Redis has done
+            log_ended(f, b"DAMAGED its number is not that of an operation")
+            return -ESTALE
         f.applied += 1
         return 0
     if reply.type != REDIS_REPLY_ERROR:

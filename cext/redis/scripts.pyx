@@ -17,6 +17,7 @@ if not head[1] then
     head = {'0', '0', ''}
     before = ''
 end
+if not head[2] then return redis.error_reply('DAMAGED it lacks a number') end
 if head[3] == ARGV[4] then
     token, before = head[1], head[4]
 else

@@ -51,6 +51,7 @@ cdef int choice_of_level(dict spec) except -1:
 cdef int listener_read(Listener* d, dict spec, list keep) except -1:
     d.port = int(spec.get("port") or 0)
     d.origin = origin_of(spec)
+    d.kind = int(spec.get("kind", 0))
     d.name = view_keep(keep, str(spec.get("path") or spec.get("host") or "").encode("utf-8", "surrogateescape"))
     d.allow_anonymous = bool(spec.get("allow_anonymous"))
     d.allow_zero_length_clientid = bool(spec.get("allow_zero_length_clientid", True))

@@ -184,7 +184,7 @@ def relay_head(bytes read):
     rc = relay_head_read(m.p, m.n, &h)
     if rc != RELAY_HEAD_DONE:
         return rc, {"size": h.size} if rc == RELAY_HEAD_MORE else {}
-    return rc, {"size": h.size, "listener_port": h.listener_port, "origin": h.origin, "websockets": h.websockets, "tls": h.tls, "login_ms": h.login_ms,
+    return rc, {"size": h.size, "listener_port": h.listener_port, "origin": h.origin, "kind": h.kind, "websockets": h.websockets, "tls": h.tls, "login_ms": h.login_ms,
                 "family": h.family, "by_proxy": h.by_proxy, "port": h.port, "ip": bytes(h.ip[:16]), "name": text(h.name), "path": text(h.path)}
 
 
@@ -193,6 +193,7 @@ cdef void head_of(fields, RelayHead* h):
     cdef bytes name = fields["name"], path = fields["path"], ip = fields["ip"]
     memset(h, 0, sizeof(RelayHead))
     h.listener_port, h.origin, h.login_ms = fields["listener_port"], fields["origin"], fields["login_ms"]
+    h.kind = fields["kind"]
     h.websockets, h.tls, h.by_proxy = fields["websockets"], fields["tls"], fields["by_proxy"]
     h.family, h.port = fields["family"], fields["port"]
     memcpy(h.ip, <const uint8_t*>ip, 16)

@@ -5,6 +5,9 @@ options mean, not what the engine does with them. It imports nothing of `mosq.au
 plugins does not pay for it.
 """
 
+from os.path import basename
+from zlib import crc32
+
 from mosq.config.acl import load_acl
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
@@ -50,6 +53,8 @@ _LISTENER_FLAGS = ("use_username_as_clientid", "require_certificate", "disable_c
                    "tls_compact_records")
 _LISTENER_TEXTS = ("bind_interface", "mount_point", "cafile", "capath", "certfile", "keyfile", "crlfile", "ciphers",
                    "ciphers_tls1.3", "tls_version", "psk_hint")
+_PLACES = ("host", "path", "bind_interface", "socket_domain", "security", "cafile", "capath", "certfile", "keyfile",
+           "crlfile")
 _LISTENER_PLAIN = ("socket_domain", "protocol", "max_connections", "max_qos", "max_topic_alias",
                    "max_topic_alias_broker", "enable_proxy_protocol", "websockets_origin", "websockets_trusted_proxy",
                    "tls_keyform")
@@ -169,7 +174,17 @@ def _listener(config: Config, listener: Listener, security: int) -> "ListenerSpe
     spec["security"] = security
     spec["own_rules"] = int(config.per_listener_settings or bool(listener.plugins))
     spec["durability"] = listener.listener_durability
+    spec["kind"] = _kind(spec, listener)
     return spec
+
+
+def _kind(spec: "ListenerSpec", listener: Listener) -> int:
+    """Return a number for all that a listener decides about its clients, which is the same at each node of a cluster.
+    Addresses, folders, the files of TLS and the place of its security are not part of it."""
+    decides = {name: value for name, value in spec.items() if name not in _PLACES} | listener.security
+    named = {name: basename(str(value)) if name.endswith("_file") else value for name, value in decides.items()}
+    plugins = [(basename(one.path), one.options) for one in listener.plugins]
+    return crc32(repr((sorted(named.items()), plugins)).encode("utf-8", "surrogateescape")) or 1
 
 
 def _plain(value: "SettingValue") -> "SettingValue":

@@ -30,8 +30,8 @@ SECRET = b"a secret of all nodes, long enough"
 
 
 class Node(Broker):
-    """One worker, with its own address, listeners and port for the others. `n`: workers of the cluster; `ports`: of its listeners, in the
-    configuration {port}, {second} and {third}."""
+    """One worker, with its own addresses, listeners and port for the others. `n`: workers of the cluster; `ports`: of its listeners, in the
+    configuration {port}, {second} and {third}; its addresses are {host} and {inner}."""
 
     channel: Channel | None = None
 
@@ -40,10 +40,11 @@ class Node(Broker):
         super().__init__(config, files)
         self.wires_host = wires_host
         self.slot, self.n, self.secret, self.cluster, self.host = slot, n, secret, cluster, f"127.0.0.{slot + 1}"
+        self.inner = f"127.0.1.{slot + 1}"
         self.ports = ports or three_ports()
         self.port = self.ports[0]
         text = config if "listener" in config else CONFIG + config
-        for name, value in (("{host}", self.host), ("{port}", self.port), ("{second}", self.ports[1]), ("{third}", self.ports[2]), ("{dir}", self.dir)):
+        for name, value in (("{host}", self.host), ("{inner}", self.inner), ("{port}", self.port), ("{second}", self.ports[1]), ("{third}", self.ports[2]), ("{dir}", self.dir)):
             text = text.replace(name, str(value))
         self.config.write_text(text + "user root\n")
         self.wires_port = free_port()
@@ -109,7 +110,7 @@ class Node(Broker):
 
     def wire(self, listener: int = 0, level: int = 5, **how: object) -> Wire:
         """Return a connection to a listener."""
-        client = Wire(self.ports[listener], level, host=self.host, **how)       # type: ignore[arg-type]
+        client = Wire(self.ports[listener], level, **{"host": self.host, **how})        # type: ignore[arg-type]
         self.opened.append(client)
         return client
 

@@ -22,7 +22,7 @@ from tests.cluster.test_two_nodes import Linked, shared_out
 from tests.cluster.test_two_nodes import linked as linked
 from tests.harness.broker import free_port
 from tests.harness.effort import TIMEOUT_S
-from tests.harness.packets import Connect, Disconnect, Publish, Suback, Subscribe
+from tests.harness.packets import Connect, Disconnect, Publish, Suback, Subscribe, Will
 from tests.harness.properties import P
 from tests.harness.wire import Wire
 from tests.workers.case import accepted, until
@@ -101,6 +101,39 @@ def test_a_node_that_is_sent_away_gives_its_worker_and_clients_to_the_other(link
     assert not refuses(second)
     assert "This node was sent away" in second.log()
     assert "This node may have workers again." in second.log()
+
+
+@pytest.mark.parametrize("how", ["leave", "the parent is killed"])
+def test_a_will_with_a_delay_waits_over_a_move(linked: Linked, run: Callable[..., tuple[int, str, str]], how: str) -> None:
+    """Test that the wills of clients that come back in time are not sent, although their worker has stopped [v5 3.1.3.2.2, 3.1.3-9]."""
+    first, second = linked.node("a"), linked.node("b")
+    first.spawn()
+    until(lambda: len(linked.tokens()) == WORKERS, first.log)
+    second.spawn()
+    until(lambda: len(first.pids()) == len(second.pids()) == 1, lambda: first.log() + second.log())
+    watcher_id, marker_id = own_id(linked, first, "watcher"), own_id(linked, first, "marker")
+    names = [own_id(linked, second, prefix) for prefix in ("away", "here")]
+    watcher = connect(first, watcher_id, 5, props=((P.SESSION_EXPIRY, 1000),))
+    watcher.send(Subscribe(1, (("will/+", 1),)))
+    assert isinstance(watcher.read_packet(), Suback)
+    second.pinned(own_id(linked, second, "probe")).close()      # the worker serves
+    for name in names:
+        will = Will(f"will/{name}", b"gone", 1, props=((P.WILL_DELAY, 600),))
+        client = connect(second, name, 5, props=((P.SESSION_EXPIRY, 1000),), will=will)
+        if name == names[0]:
+            client.close()
+            second.wait_log(f"Client {name} [")
+    if how == "leave":
+        assert run("leave", "b")[0] == 0
+    else:
+        second.send_signal(signal.SIGKILL)
+    until(lambda: len(first.pids()) == WORKERS, first.log)
+    for name in names:
+        first.pinned(name)
+        assert first.present
+    first.pinned(marker_id).send(Publish("will/marker", b"now", 1, 1))
+    got = watcher.read_packet()
+    assert isinstance(got, Publish) and got.topic == "will/marker"
 
 
 def test_clients_that_another_node_relays_get_the_reason_when_their_worker_moves(linked: Linked, run: Callable[..., tuple[int, str, str]]) -> None:

@@ -42,6 +42,38 @@ def test_the_name_of_a_certificate_goes_along() -> None:
         until(lambda: re.search(r"New client connected from .* as certified.*u'ann'", nodes[1].log()), nodes[1].log)
 
 
+OPEN, CLOSED = "listener {port} {host}\nallow_anonymous true\n", "listener {port} {inner}\nallow_anonymous false\npassword_file {dir}/users\n"
+
+
+def greet(node: Node, host: str, slot: int) -> int:
+    """Return the reason code that a client without a user name gets; -1: no answer."""
+    client = node.wire(host=host)
+    client.send(Connect(id_of(slot, 2, "guest")))
+    frame = client.read_frame()
+    return frame[3] if frame is not None else -1
+
+
+@pytest.mark.parametrize("listeners", [OPEN + CLOSED, CLOSED + OPEN])
+def test_of_two_listeners_with_one_port_that_of_the_client_decides(listeners: str) -> None:
+    """Test that a client which another node serves has the rights of its own listener, and not of one that is open for others."""
+    with cluster(2, f"per_listener_settings true\n{listeners}", {"users": ""}) as nodes:
+        for node in nodes:
+            assert [greet(node, host, slot) for host in (node.host, node.inner) for slot in range(2)] == [0, 0, 0x87, 0x87]
+
+
+def test_a_client_of_a_listener_that_decides_otherwise_is_refused() -> None:
+    """Test that a client is not served by another one of two listeners with its port."""
+    second = "listener {port} {inner}\nallow_anonymous true\nmax_qos 0\n"
+    with cluster(2, f"per_listener_settings true\n{OPEN}{second}") as nodes:
+        assert greet(nodes[0], nodes[0].inner, 1) == 0
+        nodes[1].stop()
+        nodes[1].config.write_text(nodes[1].config.read_text().replace("max_qos 0", "max_qos 1"))
+        nodes[1].start()
+        relayed(nodes)
+        assert greet(nodes[0], nodes[0].inner, 1) == -1
+        nodes[1].wait_log("that this node does not have. The client is refused. Give all nodes the same listeners, with the same options.")
+
+
 def test_workers_reach_each_other_with_ipv6() -> None:
     with cluster(2, wires_host="::1") as nodes:
         receiver = relayed(nodes)

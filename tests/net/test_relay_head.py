@@ -13,7 +13,7 @@ from cext.testing import net_api
 BAD, MORE, DONE = -1, 0, 1
 BYTES, NAME_MAX, PATH_MAX = 48, 1024, 108
 FIELDS: dict[str, Any] = {
-    "listener_port": 1883, "origin": 7, "websockets": 0, "tls": 0, "login_ms": 19_000, "family": socket.AF_INET, "by_proxy": 0, "port": 4321,
+    "listener_port": 1883, "origin": 7, "kind": 0xC0FFEE01, "websockets": 0, "tls": 0, "login_ms": 19_000, "family": socket.AF_INET, "by_proxy": 0, "port": 4321,
     "ip": socket.inet_aton("10.1.2.3").ljust(16, b"\0"), "name": b"", "path": b""}
 ROWS: list[dict[str, Any]] = [
     FIELDS,
@@ -34,7 +34,7 @@ def later(**places: int) -> bytes:
     """Return a head of a later version, which has more fields."""
     head = bytearray(made(FIELDS | {"name": b"name"}))
     head[48:48] = b"more"
-    for at, value in {0: len(head), 4: 2, 40: 52, **{int(at[1:]): value for at, value in places.items()}}.items():
+    for at, value in {0: len(head), 4: 3, 40: 52, **{int(at[1:]): value for at, value in places.items()}}.items():
         head[at] = value
     return bytes(head)
 
@@ -54,9 +54,17 @@ def test_a_part_of_a_head_asks_for_the_rest(head: bytes) -> None:
         assert net_api.relay_head(head[:n]) == (MORE, {"size": len(head) if n >= BYTES else 0})
 
 
-def test_the_layout_is_that_of_the_first_version() -> None:
-    fields = FIELDS | {"websockets": 1, "tls": 1, "by_proxy": 1, "name": b"name", "path": b"/p"}
-    assert made(fields) == struct.pack("<IBBHIIBBH16sHHH6x", 54, 1, 3, 1883, 7, 19_000, 2, 1, 4321, fields["ip"], 4, 2, 48) + b"name/p"
+LAID_OUT = FIELDS | {"websockets": 1, "tls": 1, "by_proxy": 1, "name": b"name", "path": b"/p"}
+FIRST = struct.pack("<IBBHIIBBH16sHHH6x", 54, 1, 3, 1883, 7, 19_000, 2, 1, 4321, LAID_OUT["ip"], 4, 2, 48) + b"name/p"
+
+
+def test_the_layout_is_that_of_the_first_version_with_a_kind() -> None:
+    assert made(LAID_OUT) == FIRST[:4] + b"\2" + FIRST[5:42] + struct.pack("<I2x", 0xC0FFEE01) + FIRST[48:]
+
+
+def test_a_head_of_the_first_version_has_no_kind() -> None:
+    assert net_api.relay_head(FIRST) == (DONE, LAID_OUT | {"size": 54, "kind": 0})
+    assert net_api.relay_head(FIRST[:42] + b"\1" + FIRST[43:])[0] == BAD
 
 
 @pytest.mark.parametrize("longer", [{"name": b"n" * (NAME_MAX + 1)}, {"path": b"/" * (PATH_MAX + 1)}])
@@ -66,7 +74,7 @@ def test_a_name_that_is_too_long_is_not_written(longer: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("at", "form", "value"), [
     (0, "<I", 47), (0, "<I", 49), (0, "<I", 0xFFFFFFFF), (4, "B", 0), (5, "B", 4), (16, "B", 99), (17, "B", 2),
-    (36, "<H", 1), (38, "<H", 1), (40, "<H", 47), (40, "<H", 49), (42, "B", 1), (47, "B", 1)])
+    (36, "<H", 1), (38, "<H", 1), (40, "<H", 47), (40, "<H", 49), (46, "B", 1), (47, "B", 1)])
 def test_a_wrong_field_is_refused_with_the_head(at: int, form: str, value: int) -> None:
     head = bytearray(made(FIELDS))
     struct.pack_into(form, head, at, value)

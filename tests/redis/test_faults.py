@@ -364,6 +364,33 @@ def test_an_older_state_of_redis_is_noticed(own: Server) -> None:
     assert log.ended and LOST_OPERATIONS in log.why_ended
 
 
+@pytest.mark.parametrize("number", ["100000", "1e300", "18446744073709551615"])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_number_above_that_of_the_last_operation_confirms_nothing(own: Server, number: str, again: bool) -> None:
+    """Test that an operation which Redis takes for an old one is not taken for done. `again`: the connection ends first."""
+    log = own.files()
+    calls = written(log, b"one")
+    assert calls.datasync(1) == 0
+    own.call("HSET", "mosq:{log}:head", "number", number)
+    if again:
+        own.cut()
+    written(log, b"two")
+    assert "the head of the store is damaged: another program has changed it (DAMAGED" in refusal(calls, errno.ESTALE)
+    assert log.ended
+
+
+def test_a_head_without_a_number_ends_the_store_and_not_the_process(own: Server) -> None:
+    log = own.files()
+    calls = written(log, b"one")
+    assert calls.datasync(1) == 0
+    own.call("HDEL", "mosq:{log}:head", "number")
+    own.cut()
+    written(log, b"two")
+    assert "the head of the store is damaged" in refusal(calls, errno.ESTALE)
+    with pytest.raises(RedisError, match="the head of the store is damaged"):
+        LogFiles(own.connection(), "log", create=False)
+
+
 def test_lost_operations_that_are_kept_are_sent_again_and_reported(own: Server) -> None:
     log = own.files()
     calls = written(log, b"one")

@@ -238,13 +238,18 @@ cdef void caller_settle(Broker* b, int fd, const Address* a, int found, const Ti
 # ---------------------------------------------------------------- clients
 
 cdef Listener* listener_named(Broker* b, const RelayHead* h) noexcept nogil:
+    """Return the listener that counts for a relayed client; NULL: none. Nodes have other addresses, so the port names it. Of several listeners
+    with that port, only one that decides the same about its clients counts."""
     cdef Listener* d
-    cdef uint32_t i
+    cdef Listener* found = NULL
+    cdef uint32_t i, n = 0
     for i in range(b.n_listeners):
         d = b.listeners[i]
         if d.port == h.listener_port and (d.websockets != 0) == h.websockets and (d.tls_context != NULL) == h.tls and (d.port or d.origin == h.origin):
-            return d
-    return NULL
+            n += 1
+            if found == NULL or (found.kind != h.kind and d.kind == h.kind):
+                found = d
+    return found if n == 1 or (n > 1 and h.kind and found.kind == h.kind) else NULL
 
 
 cdef void arrival_begin(Broker* b, int fd, uint32_t place, const RelayHead* h, const uint8_t* p, uint32_t n) noexcept nogil:
@@ -260,7 +265,7 @@ cdef void arrival_begin(Broker* b, int fd, uint32_t place, const RelayHead* h, c
         if line_allowed(b, &a, LINE_DENIED):
             log_line(b, LOG_ERROR, snprintf(
                 b.log.line, LOG_LINE_MAX, "Error: a client came to another node through a listener on port %d%s%s that this node does not have. The client is "
-                "refused. Give all nodes the same listeners.", <int>h.listener_port, b" with WebSockets" if h.websockets else b"", b" with TLS" if h.tls else b""))
+                "refused. Give all nodes the same listeners, with the same options.", <int>h.listener_port, b" with WebSockets" if h.websockets else b"", b" with TLS" if h.tls else b""))
     elif listener_full(b, listener):
         refuse_connection(b, fd, &a, REFUSED_LISTENER, "max_connections exceeded")
     elif all_full(b):

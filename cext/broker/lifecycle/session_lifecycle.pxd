@@ -16,6 +16,8 @@ cdef void will_answered(Broker* b, AuthRequest* q, bint allowed) noexcept nogil
 cdef void will_free(Broker* b, Will* w) noexcept nogil
 cdef void will_discard(Broker* b, Client* c) noexcept nogil         # as if its client had disconnected normally
 cdef void will_send_now(Broker* b, Client* c) noexcept nogil      # at shutdown: send the will regardless of its delay
+# Return whether a client has a will that waits after the end of its connection.
+cdef bint will_is_delayed(const Client* c) noexcept nogil
 cdef void session_will(Broker* b, Session* s) noexcept nogil         # send the delayed will that waits, if any
 # At the start: send wills of restored sessions whose delay is over, until the turn is over. Returns 1 if some are left.
 cdef bint restored_wills_slice(Broker* b) noexcept nogil

@@ -226,6 +226,14 @@ cdef bint restored_wills_slice(Broker* b) noexcept nogil:
     return b.wills_restored
 
 
+cdef inline bint will_delays(const Will* w, const Session* s) noexcept nogil:
+    return w.delay_s != 0 and s.expiry_s != 0
+
+
+cdef bint will_is_delayed(const Client* c) noexcept nogil:
+    return c.will != NULL and will_delays(c.will, c.session)
+
+
 cdef void will_send_now(Broker* b, Client* c) noexcept nogil:
     cdef Will* w = c.will
     if w == NULL:
@@ -255,7 +263,7 @@ cdef void will_at_disconnect(Broker* b, Client* c, int reason) noexcept nogil:
     c.will = NULL
     if reason != END_NORMAL:
         start_ms = b.reactor.now_ms
-        if w.delay_s and s.expiry_s:
+        if will_delays(w, s):
             s.will = w.message
             w.message.refs += 1
             s.will_due_ms = start_ms + <uint64_t>w.delay_s * 1000

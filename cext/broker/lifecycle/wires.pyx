@@ -236,7 +236,7 @@ cdef int wire_head(Broker* b, Client* c, Client* half, uint32_t place) noexcept 
     h.name, h.path = proxied_of(c), path_of(c)
     if tls_n > 0:
         h.name.p, h.name.n = room, <uint32_t>tls_n
-    h.listener_port, h.origin = c.listener.port, c.listener.origin
+    h.listener_port, h.origin, h.kind = c.listener.port, c.listener.origin, c.listener.kind
     h.websockets, h.tls = c.listener.websockets != 0, c.listener.tls_context != NULL
     h.login_ms = <uint32_t>wheel_left_ms(&b.wheel, &c.timer)
     h.family, h.by_proxy, h.port = c.conn.address.family, c.conn.address.by_proxy & 1, c.conn.address.port

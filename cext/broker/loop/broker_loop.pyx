@@ -51,7 +51,7 @@ from cext.broker.lifecycle.kick cimport kick_end, kick_slice
 from cext.broker.lifecycle.reload_hold cimport reload_hold_over
 from cext.broker.lifecycle.session_lifecycle cimport (
     client_end, client_timer_fired, end_doomed_clients, drop_slice, restored_wills_slice, session_timer_fired, session_will, will_free,
-    will_send_now,
+    will_is_delayed, will_send_now,
 )
 from cext.broker.lifecycle.shed cimport shed_largest
 from cext.broker.lifecycle.passing cimport relay_drained, workers_passage_due, workers_free, workers_pass, workers_receive, workers_start
@@ -431,7 +431,8 @@ cdef inline void turn_measure(Broker* b, uint64_t work) noexcept nogil:
 
 cdef void stop_clients(Broker* b) noexcept nogil:
     """Stop all clients [v5 4.13.1]. Wills are sent while all clients are still connected, as in Mosquitto; then v5 clients get
-    DISCONNECT with the reason."""
+    DISCONNECT with the reason. At a node of a cluster a will with a delay stays with its session, which goes on at another node [v5 3.1.3.2.2]."""
+    cdef bint goes_on = b.settings.node.n != 0 and b.durable != NULL
     cdef uint32_t i
     cdef int _
     cdef uint64_t at = 0
@@ -439,10 +440,10 @@ cdef void stop_clients(Broker* b) noexcept nogil:
     cdef Session* s
     for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
-        if c != NULL and c.state == C_CONNECTED:
+        if c != NULL and c.state == C_CONNECTED and not (goes_on and will_is_delayed(c)):
             will_send_now(b, c)
     # Before a worker knows the routes of the others, nothing may be published: the records of these wills stay for the next start.
-    s = sessions_first(&b.sessions, &at) if b.links == NULL or links_of(b).ready else NULL
+    s = sessions_first(&b.sessions, &at) if not goes_on and (b.links == NULL or links_of(b).ready) else NULL
     while s != NULL:
         session_will(b, s)
         s = sessions_next(&b.sessions, s, &at)
