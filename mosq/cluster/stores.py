@@ -8,13 +8,14 @@ claim notes all of them again.
 
 from typing import NamedTuple
 
-from mosq.cluster.scripts import SEGMENT, keys_of, keys_of_store, store_mark, store_name
+from mosq.cluster.scripts import SEGMENT, STORE_FOLDER, keys_of, keys_of_store, store_mark, store_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+LOCK = f"{STORE_FOLDER}/lock"   # the number of a process; the next one writes its own, so none of it can be lost
 OPERATIONS_OF_FILE = 4          # for each file of a new store, at most
 
 
@@ -53,7 +54,7 @@ class Store(NamedTuple):
         prefix = keys_of_store(name)[-1]
         for file in sorted(self.files) if self.is_sized else ():
             noted = self.head.get(prefix + file.content, "")
-            if noted.isdecimal() and file.length < int(noted):
+            if file.name != LOCK and noted.isdecimal() and file.length < int(noted):
                 yield Cut(file.name, prefix + file.content, file.length, int(noted))
 
     @property

@@ -170,6 +170,14 @@ def test_the_replicas_are_compared_with_those_of_the_cluster(run: Command, redis
         assert (found["replicas"], found["trouble"]) == (1, ["Workers 1, 2: no living node runs them."])
 
 
+def test_a_node_that_died_while_it_left_is_silent(run: Command, redis: Redis) -> None:
+    run("create", "--workers", "2", "--lease", "0.5")
+    node = node_of(redis, "a")
+    node.ask(Beat(1, Announcement(3, leaving=True).text))
+    assert run("status")[1].splitlines()[2].split()[:2] == ["a", "silent"]
+    node.close()
+
+
 def test_a_silent_node_is_shown_and_forgotten(run: Command, redis: Redis) -> None:
     run("create", "--workers", "2", "--lease", "0.5")
     node = node_of(redis, "a")

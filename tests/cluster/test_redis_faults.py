@@ -287,6 +287,18 @@ def test_a_store_that_lost_a_part_of_its_keys_is_not_opened(what: str) -> None:
         assert not redis.client.exists(*lost)
 
 
+def test_a_store_that_lost_the_content_of_its_lock_is_opened() -> None:
+    """It has the number of a process, and no message."""
+    with Redis() as redis, serving(redis) as (cluster, node):
+        node.wait_serves()
+        prefix = f"mosq:{{mosq:{cluster.facts.id[:8]}:1}}"
+        key = f"{prefix}:f:{redis.client.hget(f'{prefix}:names', '/store/lock')}"
+        assert redis.client.delete(key) == 1
+        kill_worker_1(cluster, node)
+        assert redis.client.exists(key)
+        assert receive(node.pinned(cluster.ids("s")[0]), 1) == [(0, 1)]
+
+
 def test_a_store_that_lost_the_end_of_a_segment_is_not_opened_before_an_operator_accepts_it(status: Status) -> None:
     with Redis() as redis, serving(redis) as (cluster, node):
         node.wait_serves()

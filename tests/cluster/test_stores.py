@@ -23,6 +23,7 @@ def damage(number: bytes, sizes: list[bytes], files: list[list[object]], gone: l
     (b"2", [], [LOCK, [*SEGMENT[:2], 0, []]]),              # its process ended during its first start
     (b"9", SIZE_OF_SEGMENT, [LOCK, SEGMENT]),
     (b"9", [SIZE_OF_SEGMENT[0], b"4"], [LOCK, SEGMENT]),
+    (b"9", [*SIZE_OF_SEGMENT, KEYS.encode() + b"f:1", b"6"], [LOCK, SEGMENT]),      # the content of the lock was deleted
     (b"9", [], [LOCK, SEGMENT]),                            # an operator goes on with the rest
 ])
 def test_a_whole_store_is_not_damaged(number: bytes, sizes: list[bytes], files: list[list[object]]) -> None:

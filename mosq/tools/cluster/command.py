@@ -508,7 +508,8 @@ def _show(found: "Overview") -> None:
                f"{found.replicas} of {found.servers - 1} replicas confirm")
     rows: list[tuple[str, ...]] = [("NODE", "STATE", "CAPACITY", "WORKERS", "VERSION", "DYNSEC", "ADDRESS")]
     for node in found.nodes:
-        state = "away" if node["away"] else "leaves" if node["leaving"] else "lives" if node["alive"] else "silent"
+        state = ("silent" if not node["alive"] else "away" if node["away"] else "leaves" if node["leaving"]
+                 else "lives")
         workers = ",".join(map(str, node["workers"])) or "-"
         rows.append((node["name"], state, str(node["capacity"]), workers, node["version"],
                      node["dynsec_version"] or "-", node["address"] or "-"))
