@@ -454,8 +454,9 @@ class Registry:
             raise
         if confirmed < confirmations:
             self.close()
-            lacks = "" if int(_info_of(info)["connected_slaves"]) else ". This Redis has no replica now; start one first"
-            raise AwayError(f"Redis at {self._address}: {confirmed} of {confirmations} replicas have confirmed{lacks}")
+            raise AwayError(f"Redis at {self._address}: {confirmed} of {confirmations} replicas have confirmed" + (
+                "" if int(_info_of(info)["connected_slaves"]) else
+                ". This Redis has no replica now; start one first"))
         self._source = source
         self._following = _following(self._following, source, int(_info_of(info)["connected_slaves"]))
         return source, answer
