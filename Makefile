@@ -2,7 +2,7 @@
 .PHONY: help run build build-separate test quick lint clean test-all switches asan fuzz attacks chaos differential conformance bench paper relay bench-index ablation results load load-ui pipeline-demo pipeline-demo-cluster cluster-demo
 
 help:
-	@awk -F ': *## *' '/^##@/ { print (n++ ? "\n" : "") substr($$0, 5) } /^[a-z-]+: *##/ { printf "  make %-15s%s\n", $$1, $$2 }' Makefile
+	@awk -F ': *## *' '/^##@/ { print (n++ ? "\n" : "") substr($$0, 5) } /^[a-z-]+: *##/ { printf "  make %-22s%s\n", $$1, $$2 }' Makefile
 	@printf '\nParts of make test-all, with the seconds that each may take on 2 cores\n'
 	@dev/test-all --list
 
@@ -85,9 +85,9 @@ load-ui: ## run load tests with locust's web page (PORT=)
 ##@ Pipeline
 pipeline-demo: ## run a broker, 200 devices and the Spark pipeline for a minute, then write the report (SECONDS= DIR= MASTER= DATA=weather)
 	@dev/pipeline-demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DIR),--dir "$(DIR)") $(if $(DATA),--data "$(DATA)") $(if $(MASTER),--master "$(MASTER)")
-pipeline-demo-cluster: ## the same on a standalone Spark cluster, a master and two workers that it starts here (SECONDS= DIR=)
+pipeline-demo-cluster: ## as pipeline-demo, on a standalone Spark cluster, a master and two workers that it starts here (SECONDS= DIR=)
 	@dev/pipeline-demo --cluster $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DIR),--dir "$(DIR)")
 
 ##@ Cluster
-cluster-demo: ## run three nodes, Redis, Sentinels and HAProxy here, kill a node every ten seconds, and account for each message (SECONDS=)
+cluster-demo: ## run three nodes, three servers of Redis, Sentinels and HAProxy here, kill a node every ten seconds, and account for each message (SECONDS=)
 	@dev/cluster-demo $(if $(SECONDS),--seconds $(SECONDS))

@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
-FORMS = "redis://, rediss://, redis+sentinel://, rediss+sentinel:// or redis+unix://"
+FORMS = "redis:// or redis+sentinel://"
 PASSWORD_FILE_BYTES = 4096
 
 

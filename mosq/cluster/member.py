@@ -86,7 +86,8 @@ if TYPE_CHECKING:
 
 LOST_TEXTS = {
     MISSING: "Redis has no data of this cluster: it was started empty, or the keys were deleted",
-    ANOTHER: "Redis has another cluster of this name: the data of this one were replaced",
+    ANOTHER: "Redis has another cluster of this name: the data of this one were replaced. "
+             "Restore the data, or restart each node to let it join the other cluster",
 }
 NO_ADDRESS = ("{} has no cluster_listener, so no other node can reach its workers{}. Give each node of the cluster the "
               "option cluster_listener, or run one node at a time")

@@ -22,9 +22,9 @@ from typing import NamedTuple
 import redis
 from redis.backoff import NoBackoff
 from redis.client import NEVER_DECODE
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.retry import Retry
-from redis.sentinel import Sentinel
+from redis.sentinel import MasterNotFoundError, Sentinel
 
 from mosq.cluster import scripts
 from mosq.cluster.address import Address
@@ -125,11 +125,11 @@ class Registry:
                                f"{servers // 2}")
         self._servers = max(self._servers, servers)     # from now on most of them must confirm
         salt = secrets.token_hex(16)
-        fields = {"id": secrets.token_hex(16), "protocol": PROTOCOL, "salt": salt, "proof": self._proof(salt),
+        fields = {"id": secrets.token_hex(16), "protocol": PROTOCOL, "salt": salt, "proof": _proof(salt, self._secret),
                   "key": secrets.token_hex(KEY_BYTES), "servers": servers, **self._fixed(workers)}
         pairs = [part for pair in fields.items() for part in pair]
         found = _pairs(self._run(scripts.CREATE, pairs)[1])
-        self._check(workers, found)
+        self._check(workers, found, "the command asks for")
         if self._servers_in(found) < servers:
             self._run(None, ["HSET", self._keys[0], "servers", servers])
 
@@ -326,29 +326,29 @@ class Registry:
         if "proof" not in fields:
             raise RefusedError(f"the key {self._keys[0]} in Redis is not that of a cluster of mosq")
         try:
-            proof = self._proof(fields["salt"])
+            proof = _proof(fields["salt"], self._secret)
         except (KeyError, ValueError):
             raise self._damaged() from None
         if not hmac.compare_digest(fields["proof"].encode(), proof.encode()):
+            if fields["proof"] == _proof(fields["salt"], b""):
+                raise RefusedError(f"the cluster {self.cluster} has no secret: it was created without --secret-file. "
+                                   "To get one, remove the cluster and create it again (docs/cluster.md#redis); a node "
+                                   "without cluster_listener needs none")
             raise RefusedError(f"the cluster {self.cluster} has another secret: it is another cluster, or the file "
                                "with the secret is missing or wrong (--secret-file of a command, cluster_secret_file "
                                "of a node)")
 
-    def _check(self, workers: int, fields: dict[str, str]) -> None:
+    def _check(self, workers: int, fields: dict[str, str], asks: str = "this node is configured for") -> None:
         self._check_secret(fields)
         for what, ours in self._fixed(workers).items():
             if fields.get(what) != ours:
-                raise RefusedError(f"the cluster {self.cluster} has {fields.get(what)} {what}, and this node is "
-                                   f"configured for {ours}")
+                raise RefusedError(f"the cluster {self.cluster} has {fields.get(what)} {what}, and {asks} {ours}")
 
     def _fixed(self, workers: int) -> dict[str, str]:
         """Return the values that are the same for all nodes. With two leases, two nodes could run one worker."""
         return {"workers": str(workers), "replicas": str(self._replicas),
                 "milliseconds of lease": str(round(self._terms.lease_s * 1000)),
                 "milliseconds of margin": str(round(self._terms.margin_s * 1000))}
-
-    def _proof(self, salt: str) -> str:
-        return hashlib.pbkdf2_hmac("sha256", self._secret, bytes.fromhex(salt), ROUNDS).hex()
 
     # ---- requests of a node
 
@@ -462,7 +462,9 @@ class Registry:
             raise
         if confirmed < confirmations:
             self.close()
-            raise AwayError(f"Redis at {self._address}: {confirmed} of {confirmations} replicas have confirmed")
+            raise AwayError(f"Redis at {self._address}: {confirmed} of {confirmations} replicas have confirmed" + (
+                "" if int(_info_of(info)["connected_slaves"]) else
+                ". This Redis has no replica now; start one first"))
         self._source = source
         self._following = _following(self._following, source, int(_info_of(info)["connected_slaves"]))
         return source, answer
@@ -497,7 +499,12 @@ class Registry:
         if not address.master:
             return list(address.hosts)
         with self._sentinels() as sentinel:
-            return [sentinel.discover_master(address.master)]
+            try:
+                return [sentinel.discover_master(address.master)]
+            except (MasterNotFoundError, ResponseError):
+                raise AwayError(f"Redis at {address}: no Sentinel there answers and knows a primary with the "
+                                f"name {address.master}. Check that the Sentinels run, and that the port is theirs and "
+                                "not that of Redis", sent=False) from None
 
     @contextmanager
     def _sentinels(self) -> "Iterator[Sentinel]":
@@ -523,7 +530,9 @@ class Registry:
         return redis.Redis(host=place[0], port=place[1], ssl=address.tls, **options)
 
     def _without_password(self, error: Exception) -> str:
-        text, password = str(error) or type(error).__name__, self._address.password
+        text, password = (str(error) or type(error).__name__).rstrip("."), self._address.password
+        if isinstance(error, AuthenticationError):
+            text += " (the file with the password: --password-file of a command, cluster_password_file of a node)"
         return text.replace(password, "***") if password else text
 
 
@@ -533,6 +542,10 @@ def load_all() -> None:
     with suppress(RedisError, OSError):
         client.pipeline(transaction=False).execute_command("INFO").execute()
     client.close()
+
+
+def _proof(salt: str, secret: bytes) -> str:
+    return hashlib.pbkdf2_hmac("sha256", secret, bytes.fromhex(salt), ROUNDS).hex()
 
 
 def _info_of(info: "dict[str, Any] | str") -> "dict[str, Any]":

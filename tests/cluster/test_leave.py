@@ -190,7 +190,7 @@ def test_a_node_that_could_not_leave_names_the_workers_that_remain() -> None:
     slots = [NodeSlot(place) for place in range(4)]
     assert what_remains(slots) == "No worker runs here. After the lease, other nodes may start the workers that it had."
     slots[2].pid = 7
-    assert what_remains(slots) == "Worker 3 did not move, and ends now. After the lease, other nodes may start them."
+    assert what_remains(slots) == "Worker 3 did not move, and ends now. After the lease, other nodes may start it."
     slots[0].pid = 8
     assert what_remains(slots) == "Workers 1, 3 did not move, and end now. After the lease, other nodes may start them."
 

@@ -338,7 +338,7 @@ def test_another_server_delays_claims_by_lease_and_margin() -> None:
 
 @pytest.mark.parametrize(("state", "line"), [
     (State(0), "Redis has no data of this cluster: it was started empty, or the keys were deleted"),
-    (State(0, "another"), "Redis has another cluster of this name: the data of this one were replaced"),
+    (State(0, "another"), "Redis has another cluster of this name: the data of this one were replaced. Restore the data, or restart each node to let it join the other cluster"),
 ], ids=["empty", "another"])
 def test_a_redis_without_the_cluster_ends_the_lease_and_is_reported_once(state: State, line: str) -> None:
     steps, node = started()

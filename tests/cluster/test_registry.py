@@ -111,7 +111,7 @@ def test_a_redis_without_its_file_or_its_replicas_is_reported(empty: Redis) -> N
         assert [line.split(": ")[0].split("has ")[1] for line in registry_of(empty).check_server()] == ["no append-only file"]
     finally:
         empty.client.config_set("appendonly", "yes")
-    with pytest.raises(AwayError, match="0 of 1 replicas have confirmed"):
+    with pytest.raises(AwayError, match=r"0 of 1 replicas have confirmed\. This Redis has no replica now; start one first"):
         registry_of(empty, replicas=1, terms=BRISK).check_server()
 
 
@@ -128,16 +128,16 @@ def test_a_node_creates_no_cluster(empty: Redis) -> None:
 
 
 @pytest.mark.parametrize(("workers", "options", "reason"), [
-    (5, {}, "has 4 workers, and this node is configured for 5"),
+    (5, {}, "has 4 workers, and {} 5"),
     (4, {"secret": b"other"}, "another secret"),
     (4, {"secret": b""}, "another secret"),
-    (4, {"terms": Terms(PATIENT.lease_s + 1)}, "milliseconds of lease, and this node is configured for"),
-    (4, {"terms": Terms(PATIENT.lease_s, 9.0)}, "has 2000 milliseconds of margin, and this node is configured for 9000"),
+    (4, {"terms": Terms(PATIENT.lease_s + 1)}, "milliseconds of lease, and {} "),
+    (4, {"terms": Terms(PATIENT.lease_s, 9.0)}, "has 2000 milliseconds of margin, and {} 9000"),
 ], ids=["number", "secret", "no secret", "lease", "margin"])
 def test_a_node_with_another_configuration_is_refused(empty: Redis, workers: int, options: dict, reason: str) -> None:
     registry_of(empty, secret=b"s").create(4)
-    for refused in (Registry.create, Registry.open):
-        with pytest.raises(RefusedError, match=reason):
+    for refused, asks in ((Registry.create, "the command asks for"), (Registry.open, "this node is configured for")):
+        with pytest.raises(RefusedError, match=reason.format(asks)):
             refused(registry_of(empty, **{"secret": b"s", **options}), workers)
 
 
@@ -362,7 +362,19 @@ def test_an_address_without_redis_is_away() -> None:
     registry = Registry(parse_address(f"redis://:secret@127.0.0.1:{port}"), "c", "a", "r", PATIENT)
     with pytest.raises(AwayError, match=f"Redis at redis://127.0.0.1:{port}/0: .*refused") as caught:
         registry.ask(Look())
-    assert "secret" not in str(caught.value)
+    assert "secret" not in str(caught.value) and not str(caught.value).endswith(".")
+
+
+def test_an_address_without_sentinels_is_away_and_says_so(empty: Redis) -> None:
+    for port in (free_port(), empty.port):
+        with pytest.raises(AwayError, match=r"/0: no Sentinel there answers and knows a primary with the name mosq\. Check that the Sentinels run"):
+            Registry(parse_address(f"redis+sentinel://127.0.0.1:{port}/mosq"), "c", "a", "r", PATIENT).ask(Look())
+
+
+def test_a_cluster_without_a_secret_is_named(empty: Redis) -> None:
+    open_registry(empty, replicas=0)
+    with pytest.raises(RefusedError, match="has no secret: it was created without --secret-file"):
+        registry_of(empty, "b", secret=b"s").facts()
 
 
 def test_a_wrong_password_is_not_shown() -> None:
@@ -370,7 +382,7 @@ def test_a_wrong_password_is_not_shown() -> None:
         open_registry(server)
         for text, reason in ((f"redis://:wrong-one@127.0.0.1:{server.port}", "invalid username-password|WRONGPASS"),
                              (f"redis://127.0.0.1:{server.port}", "uthentication required")):
-            with pytest.raises(AwayError, match=reason) as caught:
+            with pytest.raises(AwayError, match=f"({reason}).*--password-file of a command, cluster_password_file") as caught:
                 Registry(parse_address(text), "c", "a", "r", PATIENT).open(4)
             assert "one" not in str(caught.value).replace("without", "")
 

@@ -141,7 +141,7 @@ def test_the_command_copies_streams_and_forgets_the_copy(linked: Linked, tmp_pat
     until(has_two, node.log)
     capsys.readouterr()
     assert main([*command, "--forget"]) == 0
-    assert capsys.readouterr().out == f"{2 * WORKERS} marks of the copy copy are removed.\n"
+    assert capsys.readouterr().out == f"{2 * WORKERS} marks of the copy 'copy' are removed.\n"
     assert main([*command[:3], "-", "--secret-file", secret, "--as", ".no"]) == 3
     assert main(["cluster", "check", linked.address, "--secret-file", secret]) == 0, capsys.readouterr().out
 

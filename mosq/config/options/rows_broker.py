@@ -46,8 +46,9 @@ GENERAL = (
            "Seconds within which a worker must show that it works; otherwise it is killed and started again. Only with "
            "cluster_local and cluster", 1, 3600, unit="seconds", own=True, reload=RESTART),
     text("cluster", G,
-         "redis://[USER:PASSWORD@]HOST[:PORT][,HOST...][/DB] or redis+sentinel://HOST,.../NAME[/DB]: this broker is a "
-         "node of the cluster that is kept in this Redis. Needs cluster_node and persistence true. See docs/cluster.md",
+         "Address of the Redis of a cluster, of which this broker is a node: "
+         "redis://[USER:PASSWORD@]HOST[:PORT][,HOST...][/DB] or redis+sentinel://HOST,.../NAME[/DB]. Needs cluster_node "
+         "and persistence true. See docs/cluster.md",
          own=True, reload=RESTART, once=True),
     text("cluster_name", G, "Name of the cluster in Redis, the same on all nodes", default="mosq", own=True,
          reload=RESTART, once=True),

@@ -472,7 +472,8 @@ def what_remains(slots: "list[NodeSlot]") -> str:
     if not numbers:
         return "No worker runs here. After the lease, other nodes may start the workers that it had."
     return (f"{'Worker' if len(numbers) == 1 else 'Workers'} {', '.join(numbers)} did not move, and "
-            f"{'ends' if len(numbers) == 1 else 'end'} now. After the lease, other nodes may start them.")
+            f"{'ends' if len(numbers) == 1 else 'end'} now. After the lease, other nodes may start "
+            f"{'it' if len(numbers) == 1 else 'them'}.")
 
 
 def refused(message: "Message") -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mosq.cluster.terms import Terms
     from mosq.server.workers.channel import Message
 
-REPAIR = "Restore the data of Redis, or only the document (docs/cluster.md#dynamic-security)"
+REPAIR = "Restore the data of Redis, or only the document (docs/cluster.md#the-document-of-dynamic-security)"
 
 
 class DamagedError(Exception):

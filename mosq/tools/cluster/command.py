@@ -179,6 +179,9 @@ def create(                             # parameters: one for each option of the
             click.echo(f"Warning: {line}", err=True)
         registry.create(workers)
         servers = registry.facts().servers
+    if secret_file is None:
+        click.echo("Warning: The cluster has no secret, and cannot get one later. Nodes with cluster_listener need "
+                   "one: remove the cluster and create it again with --secret-file FILE.", err=True)
     confirm = f"{replicas} of {servers - 1} replicas of Redis confirm" if replicas else "no replica of Redis confirms"
     click.echo(f"The cluster {cluster_name} has {workers} workers and a lease of {lease_s:g} s, and {confirm} a "
                "message.")
@@ -319,6 +322,9 @@ def where(                              # parameters: one for each option of the
     from mosq.cluster.overview import node_of
     from mosq.engine import worker_place
 
+    if not client_id:
+        raise click.UsageError("CLIENT_ID is empty. A client without an id gets one from the broker, which its "
+                               "log line has.")
     place = Place(address, cluster_name, password_file, secret_file)
     with answering():
         facts, registry = place.existing()
@@ -360,7 +366,7 @@ def streams(                            # parameters: one for each option of the
         call, stores = place.stores()
     try:
         if forgets:
-            click.echo(f"{forget(call, stores, name)} marks of the copy {name} are removed.")
+            click.echo(f"{forget(call, stores, name)} marks of the copy '{name}' are removed.")
             return
         with closing(StreamCopy(call, stores, Path(folder), name)) as copy:
             if once:
@@ -495,7 +501,8 @@ def answering() -> "Iterator[None]":
         click.echo(f"Error: {error}", err=True)
         raise click.exceptions.Exit(EXIT_TROUBLE) from None
     except RefusedError as error:
-        raise click.UsageError(f"{str(error)[:1].upper()}{str(error)[1:]}.") from None
+        click.echo(f"Error: {str(error)[:1].upper()}{str(error)[1:]}.", err=True)
+        raise click.exceptions.Exit(EXIT_CONFIG) from None
 
 
 def announce(text: str) -> None:

@@ -145,7 +145,7 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=200, help="messages a second, of all publishers together (default: 200)")
     parser.add_argument("--without-haproxy", action="store_true", help="let clients connect to the nodes in turns, also if HAProxy is installed")
     options = parser.parse_args()
-    print("Redis, its replica, three Sentinels and three nodes start.", flush=True)
+    print("Three servers of Redis, three Sentinels and three nodes start.", flush=True)
     with Machines(program() is not None and not options.without_haproxy) as machines:
         async def run() -> Demo:
             demo = Demo(machines, Load(machines.addresses(), options.sessions, options.rate), options.seconds, options.kill_every)
