@@ -23,6 +23,7 @@ RANDOM_BITS = 24                # of a token, the lower ones
 TOKEN_BITS = 53                 # Lua's numbers keep so many: the store of a worker may compare tokens there
 CAPACITY_MAX, PORT_MAX = 1000, 65535
 ANNOUNCEMENT_MAX = 65536        # bytes
+ALL = "all of them"             # fields of an announcement that could not be used
 LARGE = "bytes: "               # in place of a longer one: it would be read with each beat
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 NAME_RULE = "1 to 64 letters, digits, dots, underscores or hyphens, with a letter or digit in front"
@@ -96,7 +97,7 @@ def read_announcement(text: str) -> tuple[Announcement, str]:
     except (ValueError, RecursionError):        # of nested lists
         fields = None
     if not isinstance(fields, dict):
-        return Announcement(), "all of them"
+        return Announcement(), ALL
     usable = {name: fields[name] for name, fits in _FITS.items() if name in fields and fits(fields[name])}
     usable |= {name: tuple(value) for name, value in usable.items() if type(value) is list}
     return Announcement(**usable), ", ".join(name for name in _FITS if name in fields and name not in usable)
@@ -116,6 +117,11 @@ def strange_text(name: str, text: str) -> str:
 def announcement_of(text: str) -> Announcement:
     """Return an announcement without what could not be used in it."""
     return read_announcement(text)[0]
+
+
+def is_known(text: str) -> bool:
+    """Return whether an announcement is there and can be read. A node that lives replaces another one."""
+    return read_announcement(text)[1] != ALL
 
 
 def place_in(address: str, worker: int) -> tuple[str, int] | None:
