@@ -23,6 +23,7 @@ RANDOM_BITS = 24                # of a token, the lower ones
 TOKEN_BITS = 53                 # Lua's numbers keep so many: the store of a worker may compare tokens there
 CAPACITY_MAX, PORT_MAX = 1000, 65535
 ANNOUNCEMENT_MAX = 65536        # bytes
+NUMBER_DIGITS = 15              # of a beat, at most: Lua's numbers keep so many
 ALL = "all of them"             # fields of an announcement that could not be used
 LARGE = "bytes: "               # in place of a longer one: it would be read with each beat
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -65,6 +66,12 @@ def next_token(token: int, bits: int) -> int:
 def run_of(beat: str) -> str:
     """Return the run of a beat."""
     return beat.partition(" ")[0]
+
+
+def number_of(beat: str) -> int | None:
+    """Return the number of a beat; None if another program has damaged it."""
+    number = beat.partition(" ")[2]
+    return int(number) if number.isascii() and number.isdecimal() and len(number) <= NUMBER_DIGITS else None
 
 
 @dataclass(frozen=True)

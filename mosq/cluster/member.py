@@ -16,7 +16,7 @@ Rules. The simulator (tests/cluster) fails without them:
 4. Redis away, or another server: observation begins again (sight.py). A claim goes only to the server whose view led
    to it; this part is too rare for the simulator to miss.
 5. Confirmed writes: a beat or claim counts when as many replicas as agreed have it (registry.py). A primary that was
-   cut off with its clients confirms nothing.
+   cut off with its clients confirms nothing. A beat that was not written extends no lease: its view has another one.
 6. Nodes that cannot reach each other's workers never run some at the same time: their clients would wait for ever. If a
    node has no address, the workers belong to one node, and a newcomer is refused. If two such nodes have some after a
    partition, one gives all away, and the other one starts none before that. A living node whose announcement is
@@ -41,6 +41,7 @@ from mosq.cluster.entries import (
     entry_of,
     is_known,
     next_token,
+    number_of,
     place_in,
     run_of,
     strange_text,
@@ -274,7 +275,7 @@ class Member:
             self._trouble_is(LOST_TEXTS[answer.status])
             self._later(now_s, self.terms.beat_s)
         elif isinstance(request, Beat):
-            self._beaten(now_s, sent_s, answer)
+            self._beaten(now_s, sent_s, request, answer)
         elif isinstance(request, Change):
             self._changed(now_s, request, answer)
         elif isinstance(request, Join):
@@ -343,11 +344,15 @@ class Member:
 
     # ---- beats and the view
 
-    def _beaten(self, now_s: float, sent_s: float, answer: "Answer") -> None:
+    def _beaten(self, now_s: float, sent_s: float, request: Beat, answer: "Answer") -> None:
         if answer.status == USED:
             self._lose_name(f"another process has joined as {self.name}, because this one gave no sign of life")
         elif answer.status == UNKNOWN:
             self._phase, self._replaces, self._due_s = JOINING, "", now_s
+        elif answer.view is not None and (beat := answer.view.beats[self.name]) != f"{self.run} {request.number}":
+            self._number = max(self._number, number_of(beat) or 0)
+            self._trouble_is("Redis has a later beat of this node than its last one: another program has written it.")
+            self._later(now_s, self.terms.retry_s)      # nothing was written, so the replicas have confirmed nothing
         else:
             assert answer.view is not None
             self._trouble_is("")

@@ -371,6 +371,27 @@ def test_tokens_grow_and_keep_their_random_bits() -> None:
     assert token < 1 << 53
 
 
+def test_a_beat_that_was_not_written_extends_no_lease_and_the_next_one_is_above_it() -> None:
+    steps, node = started()
+    until_s = node.until_s
+    steps.state = steps.state._replace(beats={"a": "r 99999999999"})
+    node.answer(node.beat())
+    assert node.until_s == until_s
+    assert node.lines == ["Redis has a later beat of this node than its last one: another program has written it."]
+    steps.run(1)
+    assert node.until_s > until_s and node.lines[1:] == ["Redis answers again."]
+    assert int(steps.state.beats["a"].split()[1]) > 99999999999
+
+
+def test_a_beat_that_is_no_number_is_replaced() -> None:
+    steps, node = started()
+    until_s = node.until_s
+    steps.state = steps.state._replace(beats={"a": "r text"})
+    request = node.beat()
+    node.answer(request)
+    assert node.until_s > until_s and steps.state.beats == {"a": f"r {request.number}"}
+
+
 @pytest.mark.parametrize("entry", [Entry(0, "", ""), Entry(5, "", ""), Entry(5, "a", "r")])
 def test_an_entry_is_read_as_it_was_written(entry: Entry) -> None:
     assert entry_of(text_of(entry)) == entry
