@@ -476,7 +476,8 @@ class Member:
         if self.name in self._unknown and not self.announcement.leaving:
             return
         if self.name not in takers:
-            if running and (any(map(self.observer.beats, takers)) or (self._leaving and not takers and self._unknown <= {self.name})):
+            is_last = self._leaving and not takers and self._unknown <= {self.name}
+            if running and (is_last or any(map(self.observer.beats, takers))):
                 if takers:
                     self._report(NOTICE, f"{_workers_text(running)} to other nodes.")
                 for worker in running:
@@ -546,7 +547,8 @@ def _places(view: "View", owners: list[str | None]) -> dict[int, Where | None]:
 
 def _takers(view: "View", known: "Iterable[str]", owners: list[str | None]) -> dict[str, int]:
     """Return the capacity of each node that may get workers. Of several nodes that cannot reach each other's workers,
-    it is one: that which has workers, then one with an address. `known`: living nodes whose announcement is known."""
+    it is one: that which has workers, then one with an address. `known`: living nodes whose announcement is known.
+    """
     announcements = {name: announcement_of(view.announcements[name]) for name in sorted(known)}
     able = {name: one for name, one in announcements.items() if not one.leaving}
     if len(able) > 1 and not all(one.address for one in able.values()):

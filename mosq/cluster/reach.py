@@ -120,8 +120,8 @@ class _Echo:
 
 
 class Lines:
-    """Warnings about workers or addresses: one of a kind about one of them in LINE_S, and `most` in all in that time. One
-    more line says that there are others. `report`: takes a type of log lines and a text."""
+    """Warnings about workers or addresses: one of a kind about one of them in LINE_S, and `most` in all in that time.
+    One more line says that there are others. `report`: takes a type of log lines and a text."""
 
     def __init__(self, report: "Callable[[int, str], None]", most: int = LINES_MAX,
                  clock: "Callable[[], float]" = time.monotonic) -> None:
@@ -277,6 +277,11 @@ class Reach:
         assert peer.place is not None
         host, port = peer.place.host, peer.place.port
         name = f"worker {slot + 1} at {host}:{port}"
+        if not is_number(host):
+            self._lines.put(name, 0, f"worker {slot + 1} cannot be reached: its node announces {ascii(host[:80])}, "
+                            "which is no address. It is tried again")
+            peer.pause(time.monotonic())
+            return
         try:
             sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         except OSError as error:        # no descriptor is left
@@ -308,8 +313,8 @@ class Reach:
         self._send(shake, shake.side.begin())
 
     def _unreachable(self, shake: _Shake, error: OSError) -> None:
-        self._lines.put(shake.name, 0, f"cannot connect to {shake.name}: {error.strerror}. It is tried again; if this line "
-                   "returns, check that the node runs, and that no firewall is between")
+        self._lines.put(shake.name, 0, f"cannot connect to {shake.name}: {error.strerror}. It is tried again; if "
+                        "this line returns, check that the node runs, and that no firewall is between")
         self._peers[shake.peer].pause(time.monotonic())
         self._end(shake)
 
@@ -514,10 +519,21 @@ class Reach:
                     echo.sock.send(b"?")
 
     def _silent(self, echo: _Echo) -> None:
-        self._lines.put(echo.name, wires.LATE, f"{echo.name} has not answered for {SILENT_S:.0f} s. The connections with it "
-                   "are opened again, and clients that are relayed to or from it are disconnected. If this line "
-                   "returns, check that its machine is not overloaded, and the network")
+        self._lines.put(echo.name, wires.LATE, f"{echo.name} has not answered for {SILENT_S:.0f} s. The connections "
+                        "with it are opened again, and clients that are relayed to or from it are disconnected. If "
+                        "this line returns, check that its machine is not overloaded, and the network")
         self._part(echo.slot, self._peers[echo.slot])
+
+
+def is_number(host: str) -> bool:
+    """Return whether a host is an address, perhaps with a scope, and not a name."""
+    if not (host.isascii() and host.isprintable()):
+        return False
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.partition("%")[0])
+    except OSError:
+        return False
+    return True
 
 
 def listen(host: str, port: int) -> socket.socket:
