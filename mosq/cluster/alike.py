@@ -33,7 +33,7 @@ def likeness_of(text: str) -> Likeness | None:
     try:
         found = json.loads(text)
         return Likeness(str(found["run"]), {str(name): str(value) for name, value in found["values"].items()})
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):     # the last one of nested lists
         return None
 
 

@@ -23,6 +23,8 @@ RANDOM_BITS = 24                # of a token, the lower ones
 TOKEN_BITS = 53                 # Lua's numbers keep so many: the store of a worker may compare tokens there
 CAPACITY_MAX, PORT_MAX = 1000, 65535
 ANNOUNCEMENT_MAX = 65536        # bytes
+NUMBER_DIGITS = 15              # of a beat, at most: Lua's numbers keep so many
+ALL = "all of them"             # fields of an announcement that could not be used
 LARGE = "bytes: "               # in place of a longer one: it would be read with each beat
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 NAME_RULE = "1 to 64 letters, digits, dots, underscores or hyphens, with a letter or digit in front"
@@ -66,10 +68,10 @@ def run_of(beat: str) -> str:
     return beat.partition(" ")[0]
 
 
-def beats_in(beat: str) -> int:
-    """Return how many beats the run of a beat has sent up to this one; 0 if the beat is damaged."""
+def number_of(beat: str) -> int | None:
+    """Return the number of a beat; None if another program has damaged it."""
     number = beat.partition(" ")[2]
-    return int(number) if number.isdecimal() else 0
+    return int(number) if number.isascii() and number.isdecimal() and len(number) <= NUMBER_DIGITS else None
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def read_announcement(text: str) -> tuple[Announcement, str]:
     except (ValueError, RecursionError):        # of nested lists
         fields = None
     if not isinstance(fields, dict):
-        return Announcement(), "all of them"
+        return Announcement(), ALL
     usable = {name: fields[name] for name, fits in _FITS.items() if name in fields and fits(fields[name])}
     usable |= {name: tuple(value) for name, value in usable.items() if type(value) is list}
     return Announcement(**usable), ", ".join(name for name in _FITS if name in fields and name not in usable)
@@ -122,6 +124,11 @@ def strange_text(name: str, text: str) -> str:
 def announcement_of(text: str) -> Announcement:
     """Return an announcement without what could not be used in it."""
     return read_announcement(text)[0]
+
+
+def is_known(text: str) -> bool:
+    """Return whether an announcement is there and can be read. A node that lives replaces another one."""
+    return read_announcement(text)[1] != ALL
 
 
 def place_in(address: str, worker: int) -> tuple[str, int] | None:

@@ -24,6 +24,9 @@ DOWN_MAX = 100                  # links that an overview names
 STEADY_S = 60                   # a worker that has served for so long does not end again and again
 COUNTS = {"clients": "clients_connected", "sessions": "clients_total", "subscriptions": "subscriptions"}  # of the stats
 
+# besides ValueError: the last ones of an infinite number and of nested lists
+_DAMAGED = KeyError, TypeError, AttributeError, OverflowError, RecursionError
+
 
 class Routes(NamedTuple):
     """Some filters: those that a worker has announced, or those that another one has of it."""
@@ -81,7 +84,7 @@ def figures_of(text: str) -> Figures:
         counts = {name: int(found.get("counts", {}).get(name, 0)) for name in COUNTS}
         return Figures(int(found["token"]), Routes(int(number), int(digest)), links, int(found["lag_ms"]), counts,
                        int(found.get("up_s", 0)))
-    except (KeyError, TypeError, AttributeError) as error:
+    except _DAMAGED as error:
         raise ValueError(f"damaged figures: {error!r}") from None
 
 
@@ -95,7 +98,7 @@ def ends_of(text: str) -> Ends | None:
     try:
         found = json.loads(text)
         return Ends(str(found["run"]), str(found["node"]), int(found["times"]), str(found["how"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, *_DAMAGED):
         return None
 
 

@@ -16,10 +16,12 @@ Rules. The simulator (tests/cluster) fails without them:
 4. Redis away, or another server: observation begins again (sight.py). A claim goes only to the server whose view led
    to it; this part is too rare for the simulator to miss.
 5. Confirmed writes: a beat or claim counts when as many replicas as agreed have it (registry.py). A primary that was
-   cut off with its clients confirms nothing.
+   cut off with its clients confirms nothing. A beat that was not written extends no lease: its view has another one.
 6. Nodes that cannot reach each other's workers never run some at the same time: their clients would wait for ever. If a
    node has no address, the workers belong to one node, and a newcomer is refused. If two such nodes have some after a
-   partition, one gives all away, and the other one starts none before that.
+   partition, one gives all away, and the other one starts none before that. A living node whose announcement is
+   missing or damaged gets no worker, but gives none away, and no node is refused: it announces itself again. Workers
+   without a node wait for that, because the choice among such nodes depends on all announcements.
 7. A worker that could not start on this node FAILURES_MAX times in a row goes to a node that has not failed it.
 
 A request without an answer may have been carried out. The next view shows it: an entry of this run whose worker does
@@ -37,7 +39,9 @@ from mosq.cluster.entries import (
     Entry,
     announcement_of,
     entry_of,
+    is_known,
     next_token,
+    number_of,
     place_in,
     run_of,
     strange_text,
@@ -63,7 +67,7 @@ from mosq.log_types import NOTICE, WARNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Protocol
 
     from mosq.cluster.requests import Answer, Request, View
@@ -143,6 +147,7 @@ class Member:
         self._table: tuple[dict[int, str], dict[str, str], dict[str, str]] | None = None
         self._owners: list[str | None] = []
         self._takers: dict[str, int] = {}
+        self._unknown: set[str] = set()         # living nodes whose announcement is missing or damaged
         self._unable_at: dict[str, tuple[int, ...]] = {}    # workers that nodes could not start
         self._calm_s = 0.0              # since when it has not changed
         self._trouble = ""              # that was reported last
@@ -271,7 +276,7 @@ class Member:
             self._trouble_is(LOST_TEXTS[answer.status])
             self._later(now_s, self.terms.beat_s)
         elif isinstance(request, Beat):
-            self._beaten(now_s, sent_s, answer)
+            self._beaten(now_s, sent_s, request, answer)
         elif isinstance(request, Change):
             self._changed(now_s, request, answer)
         elif isinstance(request, Join):
@@ -340,11 +345,15 @@ class Member:
 
     # ---- beats and the view
 
-    def _beaten(self, now_s: float, sent_s: float, answer: "Answer") -> None:
+    def _beaten(self, now_s: float, sent_s: float, request: Beat, answer: "Answer") -> None:
         if answer.status == USED:
             self._lose_name(f"another process has joined as {self.name}, because this one gave no sign of life")
         elif answer.status == UNKNOWN:
             self._phase, self._replaces, self._due_s = JOINING, "", now_s
+        elif answer.view is not None and (beat := answer.view.beats[self.name]) != f"{self.run} {request.number}":
+            self._number = max(self._number, number_of(beat) or 0)
+            self._trouble_is("Redis has a later beat of this node than its last one: another program has written it.")
+            self._later(now_s, self.terms.retry_s)      # nothing was written, so the replicas have confirmed nothing
         else:
             assert answer.view is not None
             self._trouble_is("")
@@ -384,7 +393,8 @@ class Member:
         if table != self._table:
             self._table, self._calm_s = table, now_s
             self._owners = _owners(view, living, self.count)
-            self._takers = _takers(view, living, self._owners)
+            self._unknown = {name for name in living if not is_known(view.announcements[name])}
+            self._takers = _takers(view, living.keys() - self._unknown, self._owners)
             self._unable_at = {name: announcement_of(view.announcements[name]).unable for name in living}
             self._places(_places(view, self._owners))
             self._report_strange(view.announcements)
@@ -397,7 +407,7 @@ class Member:
     def _refuse_alone(self, view: "View") -> None:
         """Let this node leave if it is a newcomer, and the workers belong to one node, which lives."""
         leaves = self._leaving or announcement_of(view.announcements[self.name]).leaving
-        if self._running or leaves or self.name in self._takers:
+        if self._running or leaves or self.name in self._takers or self._unknown:
             return
         name = next((name for name in sorted(self._takers) if self.observer.beats(name)), None)
         if name is not None:
@@ -426,7 +436,7 @@ class Member:
         has stopped."""
         owners, takers, apart = self._owners, self._takers, self._is_apart(view)
         idle = [worker for worker, name in enumerate(owners) if name == self.name and worker not in self._running]
-        if None in owners:
+        if None in owners and not self._unknown:
             placed = placement.assign(takers, owners, self._unable_at)
             idle += [worker for worker, name in enumerate(placed) if name == self.name and owners[worker] is None]
         for worker in sorted(idle, reverse=True):
@@ -450,6 +460,8 @@ class Member:
         """Return whether a worker of this node that has no process goes to another node."""
         if self.announcement.leaving:
             return True
+        if self.name in self._unknown:
+            return False
         if self.name not in self._takers:
             return any(map(self.observer.beats, self._takers))
         able = placement.able_for(worker, self._takers, self._unable_at)
@@ -462,8 +474,11 @@ class Member:
         """Stop one worker, if it is this node's turn. Only when all is calm: so nodes that come back together, or one
         after another, cause no storm. A node that shall have no workers stops all at once, and does not wait."""
         takers, running = self._takers, sorted(self._running.keys() - self._stopping)
+        if self.name in self._unknown and not self.announcement.leaving:
+            return
         if self.name not in takers:
-            if running and (any(map(self.observer.beats, takers)) or (self._leaving and not takers)):
+            is_last = self._leaving and not takers and self._unknown <= {self.name}
+            if running and (is_last or any(map(self.observer.beats, takers))):
                 if takers:
                     self._report(NOTICE, f"{_workers_text(running)} to other nodes.")
                 for worker in running:
@@ -531,10 +546,11 @@ def _places(view: "View", owners: list[str | None]) -> dict[int, Where | None]:
     return found
 
 
-def _takers(view: "View", living: dict[str, str], owners: list[str | None]) -> dict[str, int]:
+def _takers(view: "View", known: "Iterable[str]", owners: list[str | None]) -> dict[str, int]:
     """Return the capacity of each node that may get workers. Of several nodes that cannot reach each other's workers,
-    it is one: that which has workers, then one with an address."""
-    announcements = {name: announcement_of(view.announcements[name]) for name in living}
+    it is one: that which has workers, then one with an address. `known`: living nodes whose announcement is known.
+    """
+    announcements = {name: announcement_of(view.announcements[name]) for name in sorted(known)}
     able = {name: one for name, one in announcements.items() if not one.leaving}
     if len(able) > 1 and not all(one.address for one in able.values()):
         first = min(able, key=lambda name: (name not in owners, not able[name].address, name))

@@ -4,7 +4,7 @@ import time
 from typing import NamedTuple
 
 from mosq.cluster.alike import unlike
-from mosq.cluster.entries import announcement_of, beats_in, entry_of, run_of, strange_text
+from mosq.cluster.entries import announcement_of, entry_of, number_of, run_of, strange_text
 from mosq.cluster.errors import AwayError
 from mosq.cluster.figures import STEADY_S, ends_of, in_force, links_down
 from mosq.cluster.requests import Look
@@ -122,7 +122,7 @@ def _starting(facts: "Facts", view: "View", alive: set[str], owners: "list[Entry
     the others for lease and margin. A node that has workers has done so."""
     terms = facts.terms
     for name in sorted(takers_of(view, alive) - {owner.name for owner in owners if owner is not None}):
-        if (beats_in(view.beats[name]) - 1) * terms.beat_s < terms.death_s:
+        if ((number_of(view.beats[name]) or 0) - 1) * terms.beat_s < terms.death_s:
             yield (f"The node {name} has just joined, and does not start workers yet: it watches the other nodes for "
                    f"{terms.death_s:g} seconds first.")
 

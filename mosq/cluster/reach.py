@@ -17,7 +17,7 @@ with one of its processes, because the next process proves itself with another t
 
 Bounds: HANDSHAKES_MAX connections of others without a proof, PER_ADDRESS of one address, HANDSHAKE_S for each, and
 those that fit into the socket from the engine; DIALS_MAX own attempts at once for each worker. A log line of one kind
-about one worker or address comes once in LINE_S.
+about one worker or address comes once in LINE_S, and OTHERS_MAX lines about connections of others in all.
 
 One connection to each worker is for echoes: a byte each second, which the other thread sends back. A worker that does
 not answer for SILENT_S is silent: its process is stopped, or the network carries nothing. All connections with it are
@@ -56,7 +56,7 @@ HANDSHAKES_MAX, PER_ADDRESS = 128, 32
 HANDSHAKE_S = 5.0
 DIALS_MAX = 8
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 5.0
-LINE_S, LINES_MAX = 30.0, 1024
+LINE_S, LINES_MAX, OTHERS_MAX = 30.0, 1024, 32
 OLD_MAX = 8                                 # refusals as a replaced process, without a connection in between
 TURN_S = 1.0
 BACKLOG = 1024                              # connections that the engine accepts in its next turns
@@ -119,6 +119,27 @@ class _Echo:
         self.due_s = 0.0                # of the next byte
 
 
+class Lines:
+    """Warnings about workers or addresses: one of a kind about one of them in LINE_S, and `most` in all in that time.
+    One more line says that there are others. `report`: takes a type of log lines and a text."""
+
+    def __init__(self, report: "Callable[[int, str], None]", most: int = LINES_MAX,
+                 clock: "Callable[[], float]" = time.monotonic) -> None:
+        self._report, self._most, self._clock = report, most, clock
+        self._came: dict[tuple[str, int], float] = {}       # when a line came, the oldest first
+
+    def put(self, name: str, reason: int, text: str) -> None:
+        """Report a text about a worker or an address, unless there were too many lines."""
+        now_s, came = self._clock(), self._came
+        while came and now_s - next(iter(came.values())) >= LINE_S:
+            del came[next(iter(came))]
+        if len(came) >= self._most and (name, reason) not in came:
+            name, reason, text = "", 0, "more connections have failed or were refused, which have no lines of their own"
+        if (name, reason) not in came:
+            came[name, reason] = now_s
+            self._report(WARNING, f"Warning: {text}.")
+
+
 class Reach:
     """The thread and its connections. `listening`: a listening socket, which belongs to the engine then; `report`:
     takes a type of log lines and a text, from this thread; `end`: ends this process; `asker`: has the connections for
@@ -134,7 +155,8 @@ class Reach:
         self._judged_s = time.monotonic()
         self._olds = 0                          # refusals as a replaced process, since the last connection
         self._accepted: dict[str, int] = {}     # connections without a proof, by address
-        self._lines: dict[tuple[str, int], float] = {}      # when a line came last
+        self._lines = Lines(report)
+        self._about_others = Lines(report, OTHERS_MAX)      # others that have no proof choose their addresses
         self._new: dict[int, Place | None] | None = None
         self._lock = threading.Lock()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -255,10 +277,15 @@ class Reach:
         assert peer.place is not None
         host, port = peer.place.host, peer.place.port
         name = f"worker {slot + 1} at {host}:{port}"
+        if not is_number(host):
+            self._lines.put(name, 0, f"worker {slot + 1} cannot be reached: its node announces {ascii(host[:80])}, "
+                            "which is no address. It is tried again")
+            peer.pause(time.monotonic())
+            return
         try:
             sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         except OSError as error:        # no descriptor is left
-            self._line(name, 0, f"cannot connect to {name}: {error.strerror}. It is tried again")
+            self._lines.put(name, 0, f"cannot connect to {name}: {error.strerror}. It is tried again")
             peer.pause(time.monotonic())
             return
         side = Dialling(self._own, os.urandom(wires.NONCE_BYTES), kind, slot, peer.least)
@@ -286,8 +313,8 @@ class Reach:
         self._send(shake, shake.side.begin())
 
     def _unreachable(self, shake: _Shake, error: OSError) -> None:
-        self._line(shake.name, 0, f"cannot connect to {shake.name}: {error.strerror}. It is tried again; if this line "
-                   "returns, check that the node runs, and that no firewall is between")
+        self._lines.put(shake.name, 0, f"cannot connect to {shake.name}: {error.strerror}. It is tried again; if "
+                        "this line returns, check that the node runs, and that no firewall is between")
         self._peers[shake.peer].pause(time.monotonic())
         self._end(shake)
 
@@ -323,7 +350,7 @@ class Reach:
         self._go_on(shake)
 
     def _refuse(self, sock: socket.socket, host: str) -> None:
-        self._line(host, wires.BUSY, f"a connection from {host} is refused: {WireError(wires.BUSY)}")
+        self._about_others.put(host, wires.BUSY, f"a connection from {host} is refused: {WireError(wires.BUSY)}")
         try:
             sock.send(wires.refusal(wires.BUSY), socket.MSG_DONTWAIT)
         except OSError:
@@ -370,10 +397,10 @@ class Reach:
         if isinstance(shake.side, Accepting):
             self._send(shake, shake.side.refusal(error))
             if error.reason not in (wires.CLOSED, wires.LATE) or shake.side.slot:
-                self._line(shake.name, error.reason, f"a connection from {shake.name} is refused: {error}")
+                self._about_others.put(shake.name, error.reason, f"a connection from {shake.name} is refused: {error}")
         else:
             what = "has refused a connection" if error.reported else "is not connected"
-            self._line(shake.name, error.reason, f"{shake.name} {what}: {error}")
+            self._lines.put(shake.name, error.reason, f"{shake.name} {what}: {error}")
             self._peers[shake.peer].pause(time.monotonic())
             if error.reported and error.reason == wires.OLD:
                 self._replaced()
@@ -492,19 +519,21 @@ class Reach:
                     echo.sock.send(b"?")
 
     def _silent(self, echo: _Echo) -> None:
-        self._line(echo.name, wires.LATE, f"{echo.name} has not answered for {SILENT_S:.0f} s. The connections with it "
-                   "are opened again, and clients that are relayed to or from it are disconnected. If this line "
-                   "returns, check that its machine is not overloaded, and the network")
+        self._lines.put(echo.name, wires.LATE, f"{echo.name} has not answered for {SILENT_S:.0f} s. The connections "
+                        "with it are opened again, and clients that are relayed to or from it are disconnected. If "
+                        "this line returns, check that its machine is not overloaded, and the network")
         self._part(echo.slot, self._peers[echo.slot])
 
-    def _line(self, name: str, reason: int, text: str) -> None:
-        now_s = time.monotonic()
-        if now_s - self._lines.get((name, reason), -LINE_S) < LINE_S:
-            return
-        if len(self._lines) >= LINES_MAX:
-            self._lines.clear()
-        self._lines[name, reason] = now_s
-        self._report(WARNING, f"Warning: {text}.")
+
+def is_number(host: str) -> bool:
+    """Return whether a host is an address, perhaps with a scope, and not a name."""
+    if not (host.isascii() and host.isprintable()):
+        return False
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.partition("%")[0])
+    except OSError:
+        return False
+    return True
 
 
 def listen(host: str, port: int) -> socket.socket:

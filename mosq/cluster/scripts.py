@@ -24,7 +24,7 @@ of Lua. Each script gets these keys, and the id of the cluster in front of its o
 
 import hashlib
 
-from mosq.cluster.entries import ANNOUNCEMENT_MAX, LARGE
+from mosq.cluster.entries import ANNOUNCEMENT_MAX, LARGE, NUMBER_DIGITS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,16 +95,18 @@ redis.call('HSET', KEYS[3], ARGV[2], ARGV[5])
 return {'done'}
 """
 
-# name, run, number, announcement or ''. A beat that was overtaken by a later one changes nothing
+# name, run, number, announcement or ''. A beat that was overtaken by a later one changes nothing, so that it extends no
+# lease (member.py). No node has beaten so often that its number has more than 15 digits: another program has written it
 BEAT = _ALWAYS + """
 local status, beat = state(ARGV[2], ARGV[3])
 if status ~= 'done' then return {status} end
-if tonumber(ARGV[4]) > tonumber(string.sub(beat, #ARGV[3] + 2)) then
+local last = string.match(string.sub(beat, #ARGV[3] + 2), '^%d+$')
+if not last or #last > DIGITS or tonumber(ARGV[4]) > tonumber(last) then
     redis.call('HSET', KEYS[2], ARGV[2], ARGV[3] .. ' ' .. ARGV[4])
     if ARGV[5] ~= '' then redis.call('HSET', KEYS[3], ARGV[2], ARGV[5]) end
 end
 return all()
-"""
+""".replace("DIGITS", str(NUMBER_DIGITS))
 
 # name, run, worker, expected entry, entry
 CHANGE = _ALWAYS + """

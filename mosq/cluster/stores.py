@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LOCK = f"{STORE_FOLDER}/lock"   # the number of a process; the next one writes its own, so none of it can be lost
 OPERATIONS_OF_FILE = 4          # for each file of a new store, at most
+DIGITS_MAX = 20                 # of a token or a number
 
 
 class File(NamedTuple):
@@ -110,6 +111,10 @@ def damage_of(store: Store, cluster: str, id: str, worker: int) -> str:
 def _part(store: Store, name: str) -> tuple[str, str]:
     """Return the part of a store that is missing, and how to go on with the rest."""
     head, names, _, contents = keys_of_store(name)
+    for field in ("token", "number"):
+        value = store.head.get(field, "")
+        if not (value.isascii() and value.isdecimal() and len(value) <= DIGITS_MAX):
+            return f"the field {field} of the key {head} was deleted or changed", ""
     if not store.files and store.head.get("number") != "0":
         return f"the key {names} was deleted", ""
     if not store.is_sized and store.is_empty:

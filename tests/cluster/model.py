@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from mosq.cluster.entries import number_of
 from mosq.cluster.requests import (ANOTHER, CHANGED, DONE, MISSING, UNKNOWN, USED, Answer, Beat, Change, Join, Leave, Look, Request, Send,
                                    View)
 
@@ -44,7 +45,8 @@ def apply(state: State, source: str, id: str, name: str, run: str, request: Requ
     if isinstance(request, Beat):
         if status != DONE:
             return state, Answer(status)
-        if request.number > int(beat[len(run) + 1:]):
+        last = number_of(beat)
+        if last is None or request.number > last:
             announcements = {**state.announcements, name: request.announcement} if request.announcement else state.announcements
             state = state._replace(number=state.number + 1, beats={**state.beats, name: f"{run} {request.number}"}, announcements=announcements)
         return state, whole(state, source)

@@ -10,11 +10,11 @@ import pytest
 from mosq.cluster.address import parse_address
 from mosq.cluster.agent import Agent
 from mosq.cluster.entries import Announcement
-from mosq.cluster.errors import AwayError
+from mosq.cluster.errors import AwayError, RefusedError
 from mosq.cluster.member import Member, NameUsedError
 from mosq.cluster.requests import DONE, USED, Answer, Beat, Inspect, Note, Request
 from mosq.cluster.terms import Terms
-from mosq.log_types import ERROR
+from mosq.log_types import ERROR, WARNING
 from mosq.server.node.agent import Identity, NodeAgent
 from mosq.server.node.lease import Lease
 from mosq.server.workers.channel import channel_pair
@@ -164,6 +164,25 @@ def test_an_agent_that_fails_has_not_left(monkeypatch: pytest.MonkeyPatch) -> No
         agent.run()
     [(message, _)] = ours.receive()
     assert message == {"is": "report", "type": ERROR, "text": "Error: the agent of this node failed: ZeroDivisionError('a text of its own')"}
+    ours.close()
+    theirs.close()
+
+
+def test_answers_that_make_no_sense_delay_the_start_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = channel_pair()
+    agent = NodeAgent(Identity(parse_address("redis://127.0.0.1"), "mosq", "a", b"", Announcement()), theirs, Lease())
+    errors = [TypeError("no text"), TypeError("no text"), RefusedError("over")]
+
+    def facts(self: object) -> None:
+        raise errors.pop(0)
+
+    monkeypatch.setattr("mosq.cluster.registry.Registry.facts", facts)
+    monkeypatch.setattr(agent, "_wait", lambda _: "")
+    agent.run()
+    assert [message for message, _ in ours.receive()] == [
+        {"is": "report", "type": WARNING,
+         "text": "Warning: The client of Redis failed: TypeError('no text'). This node opens no listener until Redis answers."},
+        {"is": "refused", "text": "over"}, {"is": "left"}]
     ours.close()
     theirs.close()
 

@@ -25,7 +25,7 @@ def noted(**values: dict[str, str]) -> dict[str, str]:
 def test_options_are_read_as_they_were_written() -> None:
     one = Likeness("r", {"x": "1"})
     assert likeness_of(one.text) == one
-    assert [likeness_of(text) for text in ("", "7", "[]", "{}", '{"run": "r", "values": 7}')] == [None] * 5
+    assert [likeness_of(text) for text in ("", "7", "[]", "{}", '{"run": "r", "values": 7}', "[" * 50_000)] == [None] * 6
 
 
 def test_nodes_that_are_alike_have_no_difference() -> None:

@@ -32,7 +32,8 @@ def test_figures_of_an_earlier_version_have_no_counts() -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "7", '{"token": 1, "routes": [1], "links": {}, "lag_ms": 0}',
                                   '{"token": 1, "routes": [1, 2], "links": {"1": [1]}, "lag_ms": 0}',
-                                  '{"token": 1, "routes": [1, 2], "links": {}, "lag_ms": 0, "counts": 7}'])
+                                  '{"token": 1, "routes": [1, 2], "links": {}, "lag_ms": 0, "counts": 7}', "[" * 50_000,
+                                  '{"token": 1, "routes": [1, 2], "links": {}, "lag_ms": 1e999}'])
 def test_damaged_figures_are_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         figures_of(text)
@@ -41,7 +42,7 @@ def test_damaged_figures_are_a_value_error(text: str) -> None:
 def test_the_ends_of_a_worker_are_read_as_they_were_written() -> None:
     ends = Ends("r1", "a", 3, "Worker 2 (process 7) was ended by signal 11")
     assert ends_of(text_of_ends(ends)) == ends
-    assert [ends_of(text) for text in ("", "7", "{}", "[]")] == [None] * 4
+    assert [ends_of(text) for text in ("", "7", "{}", "[]", "[" * 50_000, '{"run": "", "node": "", "times": 1e999}')] == [None] * 6
 
 
 def test_operators_and_parents_take_the_same_workers_for_steady() -> None:

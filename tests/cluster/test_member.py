@@ -371,6 +371,27 @@ def test_tokens_grow_and_keep_their_random_bits() -> None:
     assert token < 1 << 53
 
 
+def test_a_beat_that_was_not_written_extends_no_lease_and_the_next_one_is_above_it() -> None:
+    steps, node = started()
+    until_s = node.until_s
+    steps.state = steps.state._replace(beats={"a": "r 99999999999"})
+    node.answer(node.beat())
+    assert node.until_s == until_s
+    assert node.lines == ["Redis has a later beat of this node than its last one: another program has written it."]
+    steps.run(1)
+    assert node.until_s > until_s and node.lines[1:] == ["Redis answers again."]
+    assert int(steps.state.beats["a"].split()[1]) > 99999999999
+
+
+def test_a_beat_that_is_no_number_is_replaced() -> None:
+    steps, node = started()
+    until_s = node.until_s
+    steps.state = steps.state._replace(beats={"a": "r text"})
+    request = node.beat()
+    node.answer(request)
+    assert node.until_s > until_s and steps.state.beats == {"a": f"r {request.number}"}
+
+
 @pytest.mark.parametrize("entry", [Entry(0, "", ""), Entry(5, "", ""), Entry(5, "a", "r")])
 def test_an_entry_is_read_as_it_was_written(entry: Entry) -> None:
     assert entry_of(text_of(entry)) == entry
@@ -403,6 +424,54 @@ def test_a_strange_announcement_ends_no_other_node_and_is_reported_once(text: st
     assert node.member.running() == {0}
     assert set(node.places[-1]) == {0}
     assert len([line for line in node.lines if "The node b announces values" in line]) == 1
+
+
+@pytest.mark.parametrize("text", ["", "[" * 1200, '{"version":' + "1" * 5000 + "}"], ids=["deleted", "nested", "large number"])
+def test_damaged_announcements_of_living_nodes_end_and_move_nothing(text: str) -> None:
+    steps = Steps()
+    nodes = [steps.node(name, name, count=3) for name in "abc"]
+    steps.run(9)
+    running = [node.member.running() for node in nodes]
+    assert sorted(map(len, running)) == [1, 1, 1]
+    texts = dict(steps.state.announcements)
+    for node in nodes:
+        node.calls.clear()
+    steps.state = steps.state._replace(announcements=dict.fromkeys("abc", text))
+    steps.run(20)
+    assert [node.member.error for node in nodes] == [None] * 3
+    assert [node.member.running() for node in nodes] == running and not any(node.calls for node in nodes)
+    assert steps.state.announcements == texts
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_node_without_workers_is_not_refused_while_an_announcement_is_missing(away: bool) -> None:
+    steps, first = started()
+    second = steps.node("b", "q")
+    steps.run(1)
+    first.stopped = away                # the first one cannot announce itself again while it hangs
+    steps.state = steps.state._replace(announcements=dict.fromkeys("ab", ""))
+    steps.run(4)
+    first.stopped = False
+    steps.run(1)
+    assert first.member.error is second.member.error is None
+    assert second.member.running() == set()
+
+
+def test_a_worker_without_a_node_waits_for_the_announcement_of_each_living_node() -> None:
+    steps = Steps()
+    node, other = steps.node("a"), steps.node("b", "q")
+    steps.run(9)
+    [worker], [free] = node.member.running(), other.member.running()
+    node.calls.clear()
+    other.stopped = True                # it hangs, and lives
+    steps.state = steps.state._replace(announcements={**steps.state.announcements, "b": ""},
+                                       workers={**steps.state.workers, free: f"{other.tokens[free]}"})
+    steps.run(1)
+    node.ended(worker)
+    steps.run(1)
+    assert node.names() == [("start", worker)]      # its own worker starts again
+    steps.run(6)                        # until the other one is dead
+    assert node.names() == [("start", worker), ("start", free)]
 
 
 @pytest.mark.parametrize("capacity", [0, 1001])

@@ -217,6 +217,18 @@ def test_the_scripts_do_what_their_model_does_also_when_sent_twice(server: Redis
             assert plain(registries[name, run].ask(request)) == plain(expected)
 
 
+@pytest.mark.parametrize("beat", ["r1 3", "r1 99999999999", "r1 999999999999999", "r1 1000000000000000", "r1 text", "r1 ", "r1 1e9", "r1 -1",
+                                  "r1 1 2"])
+def test_a_beat_of_another_program_is_taken_as_in_the_model(server: Redis, beat: str) -> None:
+    server.client.flushall()
+    registry = open_registry_fast(server, "a", "r1")
+    server.client.hset("mosq:{c}:beats", "a", beat)
+    state = State(0, ID, beats={"a": beat}, announcements={"a": ""})
+    for number in (2, 4):
+        state, expected = apply(state, "s", ID, "a", "r1", Beat(number, ""))
+        assert plain(registry.ask(Beat(number, ""))) == plain(expected)
+
+
 ID = "11"
 
 

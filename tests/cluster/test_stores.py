@@ -48,6 +48,16 @@ def test_a_store_that_lacks_a_part_is_damaged(number: bytes, sizes: list[bytes],
     assert found.endswith(f"to go on with the rest: redis-cli HDEL '{KEYS}head' '{KEYS}f:3'") == ("bytes" in text)
 
 
+@pytest.mark.parametrize(("field", "value"), [(b"number", b""), (b"number", b"nine"), (b"number", b"-1"), (b"number", b"9" * 5000), (b"token", b"")])
+@pytest.mark.parametrize("files", [[], [LOCK, SEGMENT]])
+def test_a_store_whose_head_lacks_a_number_is_damaged(field: bytes, value: bytes, files: list[list[object]]) -> None:
+    fields = {b"token": b"1", b"number": b"9", b"sized": b"1 9"}
+    fields = {name: text for name, text in {**fields, field: value}.items() if text}
+    found = damage_of(store_of([[part for pair in fields.items() for part in pair], [], files]), "c", "123456789", 1)
+    assert found.startswith(f"the store of worker 1 in Redis is damaged: the field {field.decode()} of the key {KEYS}head was deleted or changed, "
+                            "with acknowledged messages. Restore the data of Redis;")
+
+
 @pytest.mark.parametrize("sized", [b"", b"1 8", b"0 9"])
 @pytest.mark.parametrize(("sizes", "files"), [
     (SIZE_OF_SEGMENT, [LOCK]),                              # a process of an older version has removed the segment, and noted no length

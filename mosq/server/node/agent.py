@@ -124,10 +124,13 @@ class NodeAgent:
                 for line in registry.check_server():
                     self._report(WARNING, line)
                 self._open_rules(registry, facts)
-            except AwayError as error:
-                if str(error) != shown:
-                    shown = str(error)
-                    self._report(WARNING, f"{error}. This node opens no listener until Redis answers.")
+            except RefusedError:
+                raise
+            except Exception as error:          # another one: an answer that makes no sense
+                text = str(error) if isinstance(error, AwayError) else f"The client of Redis failed: {error!r}"
+                if text != shown:
+                    shown = text
+                    self._report(WARNING, f"{text}. This node opens no listener until Redis answers.")
                 registry.close()
             else:
                 self._terms = facts.terms
