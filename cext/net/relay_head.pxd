@@ -18,7 +18,7 @@ ctypedef struct RelayHead:
     # RELAY_HEAD_DONE: bytes of the head with its names; RELAY_HEAD_MORE: bytes that it needs, 0 = unknown; RELAY_HEAD_BAD: 0
     uint32_t size
     uint32_t origin             # of the listener; it names one that has no port
-    uint32_t kind               # of the listener: what it decides about its clients; 0: version 1 has none
+    uint32_t kind               # of the listener: a number for its decisions about clients; 0: version 1 has none
     uint32_t login_ms           # time that is left for the login
     uint16_t listener_port      # 0: a Unix socket
     uint8_t websockets          # 1: the listener has WebSockets

@@ -278,7 +278,7 @@ class Reach:
         host, port = peer.place.host, peer.place.port
         name = f"worker {slot + 1} at {host}:{port}"
         if not is_number(host):
-            self._lines.put(name, 0, f"worker {slot + 1} cannot be reached: its node announces {ascii(host[:80])}, "
+            self._lines.put(name, 0, f"worker {slot + 1} cannot be reached: its node announces {host[:80]!a}, "
                             "which is no address. It is tried again")
             peer.pause(time.monotonic())
             return

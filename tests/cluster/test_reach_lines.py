@@ -85,7 +85,7 @@ def test_a_host_that_is_no_address_ends_no_worker_and_asks_no_name_server(host: 
         reach.places({1: Place(host, 7883, 5)})
         reach._turn()
         [line] = found
-        assert line == f"Warning: worker 2 cannot be reached: its node announces {ascii(host[:80])}, which is no address. It is tried again."
+        assert line == f"Warning: worker 2 cannot be reached: its node announces {host[:80]!a}, which is no address. It is tried again."
         assert not reach._shakes
 
 

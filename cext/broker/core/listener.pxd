@@ -44,7 +44,7 @@ ctypedef struct Listener:
     Listener* gone_next                     # next removed listener; connections of this one still exist
     uint8_t is_gone
     uint32_t origin                     # ORIGIN_ flags and numbers
-    uint32_t kind                       # hash of what it decides about its clients, which listeners of other nodes may share; 0: unknown
+    uint32_t kind                       # a number for its decisions about clients, equal at listeners of other nodes that decide alike; 0: unknown
     uint16_t port                       # 0: unix socket, or none
     uint8_t durability                  # durability of its clients' messages; 0: the general one
     uint8_t allow_anonymous

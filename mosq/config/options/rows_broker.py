@@ -47,8 +47,8 @@ GENERAL = (
            "cluster_local and cluster", 1, 3600, unit="seconds", own=True, reload=RESTART),
     text("cluster", G,
          "Address of the Redis of a cluster, of which this broker is a node: "
-         "redis://[USER:PASSWORD@]HOST[:PORT][,HOST...][/DB] or redis+sentinel://HOST,.../NAME[/DB]. Needs cluster_node "
-         "and persistence true. See docs/cluster.md",
+         "redis://[USER:PASSWORD@]HOST[:PORT][,HOST...][/DB] or redis+sentinel://HOST,.../NAME[/DB]. Needs "
+         "cluster_node and persistence true. See docs/cluster.md",
          own=True, reload=RESTART, once=True),
     text("cluster_name", G, "Name of the cluster in Redis, the same on all nodes", default="mosq", own=True,
          reload=RESTART, once=True),
