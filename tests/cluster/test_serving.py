@@ -304,7 +304,7 @@ def started_log(node: Node) -> str:
 
 @pytest.mark.parametrize(("config", "text"), [
     ("cluster_name other\n", "Redis has no cluster with the name other; create it first (`mosq cluster create`)"),
-    ("cluster_secret_file {dir}/secret\n", "has another secret"),
+    ("cluster_secret_file {dir}/secret\n", "has no secret: it was created without --secret-file"),
     ("cluster_secret_file {dir}/short\n", "the secret of a cluster has at least 32"),
     ("cluster_secret_file {dir}/secret\ncluster_listener 7883\n", "which no other machine can reach. Name it: cluster_listener PORT ADDRESS."),
 ])
