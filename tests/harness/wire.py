@@ -46,6 +46,8 @@ def client_hello(context: ssl.SSLContext) -> bytes:
 
 
 class Wire:
+    may_tear = False            # True: the broker may be killed within a frame
+
     def __init__(
         self, port: int, level: int = 4, timeout_s: float = TIMEOUT_S, websocket: bool = False, tls: ssl.SSLContext | None = None,
         source: str = "", host: str = "127.0.0.1"
@@ -58,7 +60,6 @@ class Wire:
             tcp = tls.wrap_socket(tcp, server_hostname="localhost")
         self.sock: socket.socket | WebSocket = WebSocket(tcp) if websocket else tcp
         self._buffer = bytearray()
-        self.may_tear = False           # True: the broker may be killed within a frame
 
     def send(self, *what: Packet | bytes) -> None:
         raw = b"".join(p if isinstance(p, bytes) else p.encode(self.level) for p in what)
