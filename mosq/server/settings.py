@@ -5,9 +5,6 @@ options mean, not what the engine does with them. It imports nothing of `mosq.au
 plugins does not pay for it.
 """
 
-from os.path import basename
-from zlib import crc32
-
 from mosq.config.acl import load_acl
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
@@ -174,13 +171,18 @@ def _listener(config: Config, listener: Listener, security: int) -> "ListenerSpe
     spec["security"] = security
     spec["own_rules"] = int(config.per_listener_settings or bool(listener.plugins))
     spec["durability"] = listener.listener_durability
-    spec["kind"] = _kind(spec, listener)
+    if sum(one.port == listener.port for one in config.listeners) > 1:
+        spec["kind"] = _kind(spec, listener)
     return spec
 
 
 def _kind(spec: "ListenerSpec", listener: Listener) -> int:
     """Return a number for all that a listener decides about its clients, which is the same at each node of a cluster.
-    Addresses, folders, the files of TLS and the place of its security are not part of it."""
+    Addresses, folders, the files of TLS and the place of its security are not part of it. Only several listeners of one
+    port need it."""
+    from os.path import basename
+    from zlib import crc32
+
     decides = {name: value for name, value in spec.items() if name not in _PLACES} | listener.security
     named = {name: basename(str(value)) if name.endswith("_file") else value for name, value in decides.items()}
     plugins = [(basename(one.path), one.options) for one in listener.plugins]
