@@ -431,15 +431,16 @@ def test_a_stop_within_a_reload_ends_both_plugins(engine):
     kept, new = (plugin_line(f"python:{MODULE}:{name}") for name in ("Reloads", "AllowsAll"))
     reading = Reading()
 
-    def stopped():
-        raise Stopped
+    class Stops(Reading):
+        def end(self):
+            raise Stopped
 
     engine.start(config_of(plugins=[kept]))
     with pytest.raises(Stopped):
-        engine.access.reload(config_of(plugins=[kept, new]), made=stopped)
+        engine.access.reload(config_of(plugins=[kept, new]), reading=Stops())
     assert [plugin.closed for plugin in ours.made] == [0, 1]
     with reading:
-        access = engine.access.reload(config_of(plugins=[kept, new]), made=reading.end)
+        access = engine.access.reload(config_of(plugins=[kept, new]), reading=reading)
         assert not reading.active       # a stop waits from here on
     engine.access.close()
     access.close()                      # the last holder waits for the plugins
