@@ -38,6 +38,7 @@ GONE = re.compile(
 )
 WORKER = re.compile(
     r"Python worker exited unexpectedly|Python worker process .* (?:crashed|terminated)|EOFException.*PythonRunner"
+    r"|terminated with exception:\s*SQLSTATE"      # an EOFException without a text: the worker of a source
 )
 EXECUTOR = re.compile(r"ExecutorLostFailure|Executor heartbeat timed out|Remote RPC client disassociated|worker lost")
 # a mount that is gone or broken: NFS, FUSE, a pulled disk

@@ -147,6 +147,7 @@ def test_signals_ask_the_run_to_stop(found: settings.Settings) -> None:
     ("java.io.IOException: No space left on device", "no space left for .*tables"),
     ("java.lang.OutOfMemoryError: Java heap space", r"smaller \[pipeline\] batch_rows \(now 500,000\)"),
     ("SparkException: Python worker failed to connect back.", "this machine is overloaded; run again"),
+    ("[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception:  SQLSTATE: XXKST\n=== Streaming Query ===", "a Python worker of Spark has died"),
     ("An error occurred: Py4JNetworkError: Answer from Java side is empty", "Spark's JVM has ended"),
 ])
 def test_errors_of_spark_get_advice(found: settings.Settings, said: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
