@@ -158,7 +158,8 @@ cdef bint within(View v, const uint8_t* p, uint32_t n) noexcept nogil:
 
 
 cdef uint64_t relay_head(const uint8_t* p, size_t n) noexcept nogil:
-    """Read a head whole and in pieces. Abort if the results differ, if a name lies outside of it, or if it has other bytes when it is written again."""
+    """Read a head whole and in pieces. Abort if the results differ, if a name lies outside of it, or if one of this version has other bytes when it is
+    written again."""
     cdef rh.RelayHead whole, cut
     cdef int status, found = rh.RELAY_HEAD_MORE
     cdef uint8_t* q
@@ -176,7 +177,8 @@ cdef uint64_t relay_head(const uint8_t* p, size_t n) noexcept nogil:
         must(rh.relay_head_size(&whole) > 0)
         again = <uint8_t*>malloc(rh.relay_head_size(&whole))
         rh.relay_head_put(again, &whole)
-        must(q[4] > rh.RELAY_HEAD_VERSION or (rh.relay_head_size(&whole) == whole.size and memcmp(again, q, whole.size) == 0))
+        must(q[4] > rh.RELAY_HEAD_VERSION or rh.relay_head_size(&whole) == whole.size)
+        must(q[4] != rh.RELAY_HEAD_VERSION or memcmp(again, q, whole.size) == 0)
         free(again)
     free(q)
     while at < n - 1 and found == rh.RELAY_HEAD_MORE:
