@@ -130,29 +130,34 @@ cdef void op_forget(void* owner, uint32_t slot, uint64_t log, uint64_t identity)
     pass
 
 
+cdef int links_begin(Links* x, LinkOps* ops, void* owner, uint64_t off) except -1:
+    """Begin the links of worker 0, one of two, with these operations and wide limits."""
+    cdef LinkLimits limits
+    cdef HashKey key
+    memset(&limits, 0, sizeof(limits))
+    limits.frame_max = limits.output_max = limits.slice = 1000000
+    hash_key_init(&key)
+    if links_init(x, ops, owner, &limits, &key, 0, 2) != 0:
+        raise MemoryError
+    x.off = off
+    link_start(x, 1, 1)
+
+
 def receive(list steps, uint64_t off=0, uint32_t proved=2):
     """Run steps at a receiver, each ("accept" or "read", frame) or ("commit", batch); messages need batch 1. Return, for each step,
     (error or "", highest ACK, messages delivered)."""
     cdef Links x
     cdef LinkOps ops
-    cdef LinkLimits limits
-    cdef HashKey key
     cdef Heard heard
     cdef uint32_t slot
     cdef bytes data
     cdef int64_t answer
     memset(&ops, 0, sizeof(ops))
-    memset(&limits, 0, sizeof(limits))
     memset(&heard, 0, sizeof(heard))
     heard.batch = 1
-    limits.frame_max = limits.output_max = 1000000
     ops.send, ops.bind, ops.close, ops.message, ops.routes_end, ops.forget, ops.lost, ops.ready = (
         op_send, op_bind, op_close, op_message, op_end, op_forget, op_lost, op_ready)
-    hash_key_init(&key)
-    if links_init(&x, &ops, &heard, &limits, &key, 0, 2) != 0:
-        raise MemoryError
-    x.off = off
-    link_start(&x, 1, 1)
+    links_begin(&x, &ops, &heard, off)
     out = []
     for what, value in steps:
         answer = 0
@@ -194,21 +199,13 @@ def snapshot_ends(uint64_t off=0):
     """Connect while a retained message waits for its batch. Return whether the snapshot has ended before the commit, and after it."""
     cdef Links x
     cdef LinkOps ops
-    cdef LinkLimits limits
-    cdef HashKey key
     cdef uint32_t ends = 0
     cdef uint32_t message = 0
     cdef bytes welcome = encode({"type": LF_WELCOME, "version": 1, "slot": 1, "log": 5, "run": 1})
     memset(&ops, 0, sizeof(ops))
-    memset(&limits, 0, sizeof(limits))
-    limits.frame_max = limits.output_max = limits.slice = 1000000
     ops.send, ops.close, ops.ready, ops.keep, ops.drop, ops.view, ops.retained_walk = (
         op_send_end, op_close, op_ready, op_message_kept, op_message_kept, op_message_view, op_walk)
-    hash_key_init(&key)
-    if links_init(&x, &ops, &ends, &limits, &key, 0, 2) != 0:
-        raise MemoryError
-    x.off = off
-    link_start(&x, 1, 1)
+    links_begin(&x, &ops, &ends, off)
     link_retained(&x, &message, 1)
     link_connected(&x, 1)
     link_read(&x, 1, LINK_OUT, <const uint8_t*><char*>welcome, len(welcome))
@@ -228,20 +225,13 @@ def welcomes(list answers):
     """Connect to worker 1, once for each (log, run) with which it answers. Return the error of each answer, or ""."""
     cdef Links x
     cdef LinkOps ops
-    cdef LinkLimits limits
-    cdef HashKey key
     cdef Heard heard
     cdef bytes data
     cdef int64_t answer
     memset(&ops, 0, sizeof(ops))
-    memset(&limits, 0, sizeof(limits))
     memset(&heard, 0, sizeof(heard))
-    limits.frame_max = 1000000
     ops.send, ops.close, ops.ready = op_send, op_close, op_ready
-    hash_key_init(&key)
-    if links_init(&x, &ops, &heard, &limits, &key, 0, 2) != 0:
-        raise MemoryError
-    link_start(&x, 1, 1)
+    links_begin(&x, &ops, &heard, 0)
     out = []
     for log, run in answers:
         link_broken(&x, 1, LINK_OUT)
